@@ -1,0 +1,242 @@
+/* libattn: scaled dot-product attention on CPUs, from plain pointers.
+ *
+ *     out = softmax(Q K^T * scale) V          (Vaswani et al., "Attention Is All You Need", 2017)
+ *
+ * Every function here is thread-safe. None allocates, prints, aborts or starts a thread, except
+ * attn_forward_alloc(), which allocates. This header compiles as C99, C11 and C++.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_H
+#define ATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define ATTN_API __attribute__((visibility("default")))
+#else
+#define ATTN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call answers. Everything but ATTN_OK was found before the first write. */
+typedef enum attn_status {
+    ATTN_OK = 0,
+    ATTN_ERROR_NULL = 1,        /* a required pointer is null */
+    ATTN_ERROR_STRUCT_SIZE = 2, /* struct_size is not that of any version this library knows */
+    ATTN_ERROR_SIZE = 3,        /* a size is negative, or zero where it may not be */
+    ATTN_ERROR_OVERFLOW = 4,    /* an extent or the workspace does not fit in the address space */
+    ATTN_ERROR_HEADS = 5,       /* q_heads is not a multiple of kv_heads */
+    ATTN_ERROR_KV_LEN = 6,      /* a kv_len is negative or beyond kv_cap */
+    ATTN_ERROR_TYPE = 7,        /* an element type, or a mix of types, that is not supported */
+    ATTN_ERROR_PARAMETER = 8,   /* scale is not finite, or causal is neither 0 nor 1 */
+    ATTN_ERROR_ALIGNMENT = 9,   /* causal, q_len differs from the key count, no alignment picked */
+    ATTN_ERROR_WORKSPACE = 10,  /* the workspace is smaller than attn_workspace_size() says */
+    ATTN_ERROR_EXECUTOR = 11,   /* the executor has no run function, or fewer than 1 worker */
+    ATTN_ERROR_ISA = 12,        /* the kernel set asked for is unknown or cannot run here */
+    ATTN_ERROR_MEMORY = 13      /* attn_forward_alloc() could not get its workspace */
+} attn_status;
+
+/* Element type of a tensor. This version computes with ATTN_F32 only and refuses the others. */
+typedef enum attn_type { ATTN_F32 = 0, ATTN_F16 = 1, ATTN_BF16 = 2, ATTN_I8 = 3 } attn_type;
+
+/* Where query row 0 stands among the keys (CAUSAL needs it when q_len differs from the key count).
+ * The position of query row i is offset + i; causal shows it the keys 0 .. offset + i. */
+typedef enum attn_align {
+    ATTN_ALIGN_UNSET = 0,        /* an error where it matters */
+    ATTN_ALIGN_TOP_LEFT = 1,     /* offset 0: PyTorch's is_causal, ONNX without a cache */
+    ATTN_ALIGN_BOTTOM_RIGHT = 2, /* offset key count - q_len: decoding with a cache. May be negative:
+                                    the leading rows then see nothing */
+    ATTN_ALIGN_EXPLICIT = 3      /* offset[b] from attn_problem.offset: chunked prefill */
+} attn_align;
+
+/* A tensor that is read. Element (b, h, t, c) is at data + b*stride_batch + h*stride_head +
+ * t*stride_token + c, strides in elements: 0 and negative are allowed, the feature axis c is
+ * contiguous, data needs only its element's alignment, and the stride of an axis of size 1 is
+ * ignored. So [B,H,L,D], [B,L,H,D], packed [B,L,3,H,D] and a slice of a cache are all one call. */
+typedef struct attn_input {
+    const void *data;
+    attn_type type;
+    int64_t stride_batch, stride_head, stride_token;
+} attn_input;
+
+/* A tensor that is written. Distinct elements must not share memory, nor overlap any input. */
+typedef struct attn_output {
+    void *data;
+    attn_type type;
+    int64_t stride_batch, stride_head, stride_token;
+} attn_output;
+
+/* One attention problem. Start from attn_problem_init() or attn_problem_bhld(): zero is the
+ * default of every field that is not named here as required.
+ *
+ * For batch b, query head h, query row i and key j, with g = h / (q_heads / kv_heads):
+ *
+ *     s[j]   = scale * dot(q[b,h,i,:], k[b,g,j,:])
+ *     hidden:  j >= kv_len[b], or causal and j > offset[b] + i
+ *     m      = max over visible j of s[j]
+ *     l      = sum over visible j of exp(s[j] - m)
+ *     out    = sum over visible j of (exp(s[j] - m) / l) * v[b,g,j,:]
+ *     lse    = m + log(l)
+ *     weight = exp(s[j] - m) / l, 0 where hidden
+ *
+ * A hidden key or value cannot change one bit of the output, whatever it holds. A row that sees no
+ * key, or whose visible scores are all -inf, gives out 0 and lse -inf. NaN in q or in a visible
+ * key, or a score of +inf, makes the row NaN; NaN in a visible value makes its column NaN. */
+typedef struct attn_problem {
+    size_t struct_size; /* required: sizeof(attn_problem); the two initialisers set it */
+
+    int64_t batch;    /* 0: nothing to do, nothing written; so too q_heads, q_len and v_dim */
+    int64_t q_heads;  /* a multiple of kv_heads */
+    int64_t kv_heads; /* q_heads: multi-head; 1: multi-query; between: grouped-query attention */
+    int64_t q_len;    /* query rows */
+    int64_t kv_cap;   /* keys that fit in k and v; also their count unless kv_len is given */
+    int64_t qk_dim;   /* features of q and k, at least 1 */
+    int64_t v_dim;    /* features of v and out */
+
+    attn_input q;    /* [batch, q_heads, q_len, qk_dim] */
+    attn_input k;    /* [batch, kv_heads, kv_cap, qk_dim] */
+    attn_input v;    /* [batch, kv_heads, kv_cap, v_dim] */
+    attn_output out; /* [batch, q_heads, q_len, v_dim] */
+
+    const float *scale;    /* one value, finite; null: 1/sqrt(qk_dim) */
+    const int64_t *kv_len; /* [batch], 0 <= kv_len[b] <= kv_cap: keys in use; null: kv_cap */
+
+    int32_t causal;        /* 1: row i does not see keys beyond its own position */
+    attn_align align;      /* see attn_align */
+    const int64_t *offset; /* [batch], only and always with ATTN_ALIGN_EXPLICIT, |.| <= 2^62 */
+
+    attn_output lse;     /* optional (null data): f32 [batch, q_heads, q_len] */
+    attn_output weights; /* optional (null data): [batch, q_heads, q_len, kv_cap], keys contiguous;
+                            costs one more product of q and k. 0 from kv_len[b] on */
+} attn_problem;
+
+/* All fields at their defaults; sizes and pointers are still to be filled in. */
+static inline attn_problem attn_problem_init(void) {
+    attn_problem p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    return p;
+}
+
+/* A problem over contiguous f32 tensors in the order [batch, heads, length, features]. */
+static inline attn_problem attn_problem_bhld(int64_t batch, int64_t q_heads, int64_t kv_heads,
+                                             int64_t q_len, int64_t kv_cap, int64_t qk_dim,
+                                             int64_t v_dim, const float *q, const float *k,
+                                             const float *v, float *out) {
+    attn_problem p = attn_problem_init();
+    p.batch = batch, p.q_heads = q_heads, p.kv_heads = kv_heads;
+    p.q_len = q_len, p.kv_cap = kv_cap, p.qk_dim = qk_dim, p.v_dim = v_dim;
+    p.q.data = q, p.q.stride_token = qk_dim;
+    p.q.stride_head = q_len * qk_dim, p.q.stride_batch = q_heads * q_len * qk_dim;
+    p.k.data = k, p.k.stride_token = qk_dim;
+    p.k.stride_head = kv_cap * qk_dim, p.k.stride_batch = kv_heads * kv_cap * qk_dim;
+    p.v.data = v, p.v.stride_token = v_dim;
+    p.v.stride_head = kv_cap * v_dim, p.v.stride_batch = kv_heads * kv_cap * v_dim;
+    p.out.data = out, p.out.stride_token = v_dim;
+    p.out.stride_head = q_len * v_dim, p.out.stride_batch = q_heads * q_len * v_dim;
+    return p;
+}
+
+/* One piece of work of a call: to be called once for each index below n_tasks. */
+typedef void (*attn_task)(void *arg, size_t index, size_t worker);
+
+/* How a call gets its threads: they are the caller's. A caller's own executor is a struct that
+ * begins with this one. run() calls task(arg, index, worker) once for every index in [0, n_tasks),
+ * in any order, with worker < n_workers and no worker number in use twice at once, and returns when
+ * all have returned and their writes are visible. Tasks never wait for each other, so that one
+ * thread can run them all. */
+typedef struct attn_executor attn_executor;
+struct attn_executor {
+    size_t struct_size; /* sizeof(attn_executor) */
+    size_t n_workers;   /* at least 1 */
+    void (*run)(attn_executor *self, size_t n_tasks, attn_task task, void *arg);
+};
+
+/* Computes attention.
+ *
+ * workspace: scratch of at least attn_workspace_size() bytes, any alignment, used by no other call
+ *     at the same time; its contents before and after mean nothing.
+ * executor:  null runs everything on the calling thread.
+ *
+ * The bits of an output row depend on the kernel set and on that row's own inputs alone: its query,
+ * the keys and values it sees and their indices, and the parameters. They do not depend on threads,
+ * other rows, batch, strides, capacity, or on which outputs are asked for, so that decoding token
+ * by token gives the bits of the prefill.
+ *
+ * Error against exact arithmetic on the same inputs, u = 2^-24, valid where no f32 step overflows
+ * and at most 2^24 keys are visible; A = max over visible j of |scale| sum_c |q_c k_jc|,
+ * X = min(m - min over visible j of s[j], 88) and n visible keys:
+ *
+ *     t = (qk_dim + 2) u A + u (2 X + n_chain + 8 n_merge + 16)
+ *     |out_c - exact|  <= (exp(2 t) - 1) sum_j weight_j |v_jc| + n 2^-125 (1 + max_j |v_jc|)
+ *     |weight_j - exact| <= (exp(2 t) - 1) weight_j + 2^-125
+ *     |lse - exact| <= t + 4 u (|m| + log(n) + 1)
+ *
+ * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then an eighth of the
+ * largest power of two that is not above the number of keys up to the last one seen; n_merge is
+ * ceil(keys / 512), or ceil(keys / tile) where packed keys of 512 tokens would exceed 512 KiB.
+ *
+ * Derivation. (Score) A chain of d products and sums errs by at most d u sum|q k| to first order,
+ * the product with scale by one u more; the maximum m is one of the computed scores, so every
+ * weight's exponent errs by at most 2 (d + 1) u A, and A's share in exp(2 t) covers numerator and
+ * denominator once each. (Exponential) s - m is rounded once: at most u X while the result is not
+ * flushed; exp errs by 1 ULP, 2 u; results below 2^-126 become 0, the n 2^-125 term. (Rescaling)
+ * each of n_merge steps multiplies by a factor whose exponent is rounded (these roundings sum to at
+ * most u X since the maximum only rises), 1 ULP off, and rounds the product and the sum: at most
+ * 8 u a step. (Sums) numerator and denominator are chains of at most n_chain rounded additions.
+ * (End) reciprocal and product: 2 u. All of it is below t for numerator and for denominator, and
+ * the quotient of the two errs by at most exp(2 t) - 1 relative to sum_j weight_j |v_jc|.
+ *
+ * Errors: every misuse is reported before the first write; see attn_check(). */
+ATTN_API attn_status attn_forward(const attn_problem *problem, void *workspace,
+                                  size_t workspace_size, attn_executor *executor);
+
+/* attn_forward() with a workspace from malloc(). */
+ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_executor *executor);
+
+/* Bytes of workspace that attn_forward() needs with an executor of n_workers (1 for null). Enough
+ * for every kernel set this CPU can run. Per worker it does not grow with q_len and kv_cap (at most
+ * 1.5 MiB for dims up to 1024); where few rows meet many keys, the states of the key spans that
+ * run in parallel come on top. Tensor pointers are not looked at and may still be null. */
+ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
+                                         size_t *size);
+
+/* The kind of an error, in a few words. Never null. */
+ATTN_API const char *attn_status_string(attn_status status);
+
+/* What attn_forward() would answer to problem, with a sentence that names the argument and its
+ * values written to buffer (cut to size, always terminated; buffer may be null with size 0). */
+ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
+
+/* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar"; null if the environment
+ * variable ATTN_ISA (read once, when kernels are first selected; empty is unset) names one that is
+ * unknown or cannot run here. */
+ATTN_API const char *attn_isa(void);
+
+/* The kernel sets this CPU can run, best first, ending with a null pointer. */
+ATTN_API const char *const *attn_isa_list(void);
+
+/* Chooses the kernel set of all later calls, by name; null chooses the best. Calls under way keep
+ * theirs. ATTN_ERROR_ISA: the name is unknown or cannot run here, and nothing changes. */
+ATTN_API attn_status attn_set_isa(const char *name);
+
+/* The version of the library that runs, "major.minor.patch". */
+ATTN_API const char *attn_version(void);
+
+/* In the library libattn_openmp, built where the compiler has OpenMP: an executor that runs its
+ * tasks on n_threads OpenMP threads (0: as many as OpenMP would use). It holds no resources. */
+ATTN_API attn_executor attn_openmp_executor(size_t n_threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

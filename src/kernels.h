@@ -1,0 +1,90 @@
+/* The micro-kernels of one instruction set: everything in libattn that may use vector instructions.
+ *
+ * The algorithm (attention.c) calls these on cache-sized tiles and knows no vector length; a kernel
+ * blocks its tile for registers and knows no attention. Rules for all of them:
+ *
+ * - Any size >= 1 works; tails are the kernel's problem.
+ * - Strides are in elements. Pointers need only their element's alignment. Outputs alias nothing.
+ * - Nothing outside the stated extents is read or written. Rows of scores are the one exception:
+ *   they are scratch, padded so that a kernel may read and write them up to the next multiple of
+ *   ATTN_SCORE_PAD columns.
+ * - The order of arithmetic is part of the definition, because the bits of a row must not depend on
+ *   how many rows or keys a call has: where "chain" is said below, it is one fused multiply-add
+ *   after the other, ascending (the scalar set rounds the product and the sum apart).
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_KERNELS_H
+#define ATTN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Scores are padded to this many columns, and tiles start at multiples of it from their span's
+ * start. Every vector length divides it, so that a key's lane is its index modulo the vector length
+ * whatever tile it is met in. */
+#define ATTN_SCORE_PAD 64
+
+/* The keys of a tile that one row sees: those in [begin, end). begin >= end: none. */
+struct attn_visible {
+    int32_t begin, end;
+};
+
+struct attn_kernels {
+    const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
+    uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
+
+    /* From this many rows on a tile is packed once and read by qk_packed; below, qk_strided reads
+     * the keys where they are. Both give the same bits. */
+    size_t pack_min_rows;
+
+    /* Bytes that pack_keys fills for a tile of n_keys keys. */
+    size_t (*packed_size)(size_t n_keys, size_t dim);
+
+    /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads.
+     * packed is aligned to 64 bytes. */
+    void (*pack_keys)(const float *keys, int64_t stride, size_t n_keys, size_t dim, void *packed);
+
+    /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
+     * the product with scale rounded once. */
+    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                      size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
+                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+
+    /* The fused softmax of each row over the keys it sees. With s the row's scores and (m, l) its
+     * running maximum and sum, begin = (-inf, 0):
+     *     m' = max(m, visible s), a NaN not counting; z = m', or 0 where m' = -inf
+     *     f  = exp(m - z), or 1 where the row sees no key of the tile; factor[r] = f
+     *     s  = exp(s - z) in place where visible, a NaN staying NaN, so that a score of -inf has
+     *          weight 0 even where all are -inf; exp as in exp_nonpositive.h
+     *     l' = l * f + sum, where key j goes to lane j mod (vector length), each lane adds in
+     *          ascending order from 0, and the lanes meet in a fixed tree; product and sum are fused
+     * Columns outside a row's visible range mean nothing afterwards. */
+    void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
+                         const struct attn_visible *visible, float *m, float *l, float *factor);
+
+    /* acc[r][c] = chain over the visible j of weights[r][j] * values[j][c], starting from
+     * acc[r][c] * factor[r], or from -0 where factor is null (-0 is the neutral element of IEEE
+     * addition). A key outside the row's range adds no operation: its value may be NaN. */
+    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
+                    const float *factor, float *acc, size_t acc_stride);
+
+    /* Merges the state b of each row into a, the keys of b coming after those of a. With
+     * z = max(m_a, m_b), or 0 where that is -inf, e_a = exp(m_a - z) and e_b = exp(m_b - z):
+     *     acc_a = fma(acc_a, e_a, acc_b * e_b), l_a = fma(l_a, e_a, l_b * e_b), m_a = max
+     * where a NaN maximum never occurs (see softmax_rows). (acc -0, m -inf, l 0) is neutral on
+     * either side, to the bit. */
+    void (*merge_rows)(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
+                       const float *acc_b, const float *m_b, const float *l_b, size_t acc_stride);
+
+    /* out[c] = x[c] * factor, c < n. */
+    void (*scale_row)(const float *x, float factor, size_t n, float *out);
+};
+
+/* The kernel sets, one row each in isa.def. */
+#define ATTN_ISA(isa) extern const struct attn_kernels attn_kernels_##isa;
+#include "isa.def"
+#undef ATTN_ISA
+
+#endif

@@ -1,0 +1,3 @@
+# Runs everywhere.
+ARCH_scalar := %
+FLAGS_scalar :=
