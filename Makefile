@@ -43,7 +43,7 @@ ISA_FLAGS := -fno-lto
 
 # ---- Instruction sets ----------------------------------------------------------------------------
 
-FOLDERS := $(patsubst src/%/flags.mk,%,$(wildcard src/*/flags.mk))
+FOLDERS := $(patsubst src/%/kernels.c,%,$(wildcard src/*/kernels.c))
 include $(FOLDERS:%=src/%/flags.mk)
 ISAS := $(foreach isa,$(FOLDERS),$(if $(filter $(ARCH_$(isa)),$(TARGET_ARCH)),\
           $(if $(call accepts,$(FLAGS_$(isa))),$(isa))))

@@ -53,8 +53,8 @@ typedef enum attn_type { ATTN_F32 = 0, ATTN_F16 = 1, ATTN_BF16 = 2, ATTN_I8 = 3 
 typedef enum attn_align {
     ATTN_ALIGN_UNSET = 0,        /* an error where it matters */
     ATTN_ALIGN_TOP_LEFT = 1,     /* offset 0: PyTorch's is_causal, ONNX without a cache */
-    ATTN_ALIGN_BOTTOM_RIGHT = 2, /* offset key count - q_len: decoding with a cache. May be negative:
-                                    the leading rows then see nothing */
+    ATTN_ALIGN_BOTTOM_RIGHT = 2, /* offset key count - q_len: decoding with a cache. May be
+                                    negative: the leading rows then see nothing */
     ATTN_ALIGN_EXPLICIT = 3      /* offset[b] from attn_problem.offset: chunked prefill */
 } attn_align;
 

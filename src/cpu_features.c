@@ -92,21 +92,30 @@ uint64_t attn_cpu_features(void) {
 #if defined(__linux__)
 #include <sys/auxv.h>
 
-static uint64_t machine_hwcap(void) { return getauxval(AT_HWCAP); }
-static uint64_t machine_hwcap2(void) { return getauxval(AT_HWCAP2); }
+static uint64_t machine_hwcap(void) {
+    return getauxval(AT_HWCAP);
+}
+static uint64_t machine_hwcap2(void) {
+    return getauxval(AT_HWCAP2);
+}
 #else
-static uint64_t machine_hwcap(void) { return 0; }
-static uint64_t machine_hwcap2(void) { return 0; }
+static uint64_t machine_hwcap(void) {
+    return 0;
+}
+static uint64_t machine_hwcap2(void) {
+    return 0;
+}
 #endif
 
 uint64_t attn_cpu_features(void) {
-    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap,
-                                                  .hwcap2 = machine_hwcap2};
+    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap, .hwcap2 = machine_hwcap2};
     return attn_cpu_features_aarch64(&machine);
 }
 
 #else
 
-uint64_t attn_cpu_features(void) { return 0; }
+uint64_t attn_cpu_features(void) {
+    return 0;
+}
 
 #endif

@@ -24,6 +24,9 @@
  * whatever tile it is met in. */
 #define ATTN_SCORE_PAD 64
 
+/* Below it exp() is +0 in every set: the last x whose exp(x) is a normal number. */
+#define ATTN_EXP_LAST_NORMAL -0x1.5d589ep+6f
+
 /* The keys of a tile that one row sees: those in [begin, end). begin >= end: none. */
 struct attn_visible {
     int32_t begin, end;
@@ -37,11 +40,9 @@ struct attn_kernels {
      * the keys where they are. Both give the same bits. */
     size_t pack_min_rows;
 
-    /* Bytes that pack_keys fills for a tile of n_keys keys. */
-    size_t (*packed_size)(size_t n_keys, size_t dim);
-
     /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads.
-     * packed is aligned to 64 bytes. */
+     * packed is aligned to 64 bytes and has room for dim floats for each key, n_keys rounded up to
+     * a multiple of ATTN_SCORE_PAD. */
     void (*pack_keys)(const float *keys, int64_t stride, size_t n_keys, size_t dim, void *packed);
 
     /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
@@ -54,12 +55,12 @@ struct attn_kernels {
     /* The fused softmax of each row over the keys it sees. With s the row's scores and (m, l) its
      * running maximum and sum, begin = (-inf, 0):
      *     m' = max(m, visible s), a NaN not counting; z = m', or 0 where m' = -inf
-     *     f  = exp(m - z), or 1 where the row sees no key of the tile; factor[r] = f
+     *     f  = exp(m - z), or 1 where m' = m or the row sees no key of the tile; factor[r] = f
      *     s  = exp(s - z) in place where visible, a NaN staying NaN, so that a score of -inf has
      *          weight 0 even where all are -inf; exp as in exp_nonpositive.h
      *     l' = l * f + sum, where key j goes to lane j mod (vector length), each lane adds in
-     *          ascending order from 0, and the lanes meet in a fixed tree; product and sum are fused
-     * Columns outside a row's visible range mean nothing afterwards. */
+     *          ascending order from 0, and the lanes meet in a fixed tree; product and sum are
+     * fused Columns outside a row's visible range mean nothing afterwards. */
     void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
                          const struct attn_visible *visible, float *m, float *l, float *factor);
 

@@ -1,0 +1,120 @@
+/* Cuts a checked problem into spans, tiles and tasks, and lays out the workspace.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "plan.h"
+
+/* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
+enum { SPAN_MIN = 512, SPANS_PER_DOUBLING = 8 };
+
+/* Packed keys of a tile and each of a worker's two row states fill at most this many bytes, so that
+ * a worker's scratch is below 1.5 MiB for up to 1024 features and mostly stays in a second-level
+ * cache. */
+enum { PACKED_BYTES = 512 * 1024, STATE_BYTES = 384 * 1024 };
+
+/* Packing a tile costs as much as about eight rows of scores: 768 rows make that 1 %, and below 192
+ * rows a task no longer pays for its own packing by running apart. */
+enum { ROWS_MOST = 768, ROWS_WORTH_A_TASK = 192 };
+
+/* Tasks differ in length where causal: four for each worker even that out. Where rows are too few
+ * for two each, the spans of the keys become tasks, unless there are so many rows that their states
+ * would outgrow what they save. */
+enum { TASKS_PER_WORKER = 4, TASKS_TOO_FEW = 2, ROWS_TO_SPLIT = 64 };
+
+struct attn_key_range attn_span(int64_t index) {
+    if (index < SPANS_PER_DOUBLING)
+        return (struct attn_key_range){index * SPAN_MIN, (index + 1) * SPAN_MIN};
+    const int64_t doubling = index / SPANS_PER_DOUBLING - 1;
+    const int64_t length = (int64_t)SPAN_MIN << doubling;
+    const int64_t begin = (SPANS_PER_DOUBLING + index % SPANS_PER_DOUBLING) * length;
+    return (struct attn_key_range){begin, begin + length};
+}
+
+int64_t attn_span_of(int64_t j) {
+    if (j < SPANS_PER_DOUBLING * SPAN_MIN)
+        return j / SPAN_MIN;
+    int64_t doubling = 0;
+    while (j >> (doubling + 1) >= SPANS_PER_DOUBLING * SPAN_MIN)
+        doubling++;
+    return doubling * SPANS_PER_DOUBLING + (j >> doubling) / SPAN_MIN;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+static int64_t round_up(int64_t a, int64_t b) {
+    return ceil_div(a, b) * b;
+}
+static int64_t at_least(int64_t a, int64_t least) {
+    return a > least ? a : least;
+}
+static int64_t at_most(int64_t a, int64_t most) {
+    return a < most ? a : most;
+}
+
+static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
+    const int64_t pairs = c->p.batch * c->p.kv_heads;
+    const int64_t rows = c->p.q_len * c->group;
+    const int64_t state_row = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
+    const int64_t most = at_least(at_most(STATE_BYTES / state_row, ROWS_MOST), ATTN_ROW_BLOCK) /
+                         ATTN_ROW_BLOCK * ATTN_ROW_BLOCK;
+    int64_t blocks = ceil_div(rows, most);
+    if (n_workers > 1 && pairs > 0) {
+        const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
+        blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
+    }
+    plan->rows_per_task = round_up(ceil_div(rows, at_least(blocks, 1)), ATTN_ROW_BLOCK);
+    plan->row_blocks = ceil_div(rows, plan->rows_per_task);
+    plan->row_tasks = pairs * plan->row_blocks;
+}
+
+attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
+    if (n_workers > INT32_MAX)
+        return ATTN_ERROR_OVERFLOW;
+    const int64_t workers = (int64_t)n_workers;
+    plan->tile_keys = SPAN_MIN;
+    while (plan->tile_keys > ATTN_SCORE_PAD &&
+           plan->tile_keys * c->p.qk_dim * (int64_t)sizeof(float) > PACKED_BYTES)
+        plan->tile_keys /= 2;
+    plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
+    cut_rows(c, workers, plan);
+
+    /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
+    plan->spans = c->p.kv_cap ? attn_span_of(c->p.kv_cap - 1) + 1 : 0;
+    plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
+                  c->p.q_len * c->group <= ROWS_TO_SPLIT;
+
+    const size_t state_row = plan->v_stride + 2;
+    const int64_t rows =
+        at_most(plan->rows_per_task, round_up(c->p.q_len * c->group, ATTN_ROW_BLOCK));
+    const int64_t tile =
+        at_most(plan->tile_keys, round_up(at_least(c->p.kv_cap, 1), ATTN_SCORE_PAD));
+    size_t bytes = 0;
+    plan->packed_floats = (size_t)(tile * c->p.qk_dim);
+    plan->score_floats = (size_t)(tile * ATTN_ROW_BLOCK);
+    plan->state_floats = (size_t)round_up(rows * (int64_t)state_row, 16);
+    plan->worker_floats = plan->packed_floats + plan->score_floats + 2 * plan->state_floats;
+    const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
+    size_t split_floats;
+    if (__builtin_mul_overflow(plan->worker_floats, (size_t)workers, &bytes) ||
+        __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
+        __builtin_add_overflow(bytes, split_floats, &bytes) ||
+        __builtin_mul_overflow(bytes, sizeof(float), &bytes) ||
+        __builtin_add_overflow(bytes, 64, &bytes) || bytes > PTRDIFF_MAX)
+        return ATTN_ERROR_OVERFLOW;
+    plan->workspace_bytes = bytes;
+    return ATTN_OK;
+}
+
+struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_plan *plan,
+                                int64_t row_task) {
+    const int64_t pair = row_task / plan->row_blocks;
+    const int64_t block = row_task % plan->row_blocks;
+    const int64_t first = block * plan->rows_per_task;
+    const struct attn_rows rows = {
+        .batch = pair / c->p.kv_heads,
+        .kv_head = pair % c->p.kv_heads,
+        .first = first,
+        .n = at_most(plan->rows_per_task, c->p.q_len * c->group - first),
+    };
+    return rows;
+}

@@ -1,0 +1,26 @@
+/* Merges the states of two key ranges, and scales a finished row.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "exp_scalar.h"
+#include "scalar.h"
+
+void attn_merge_rows_f32_scalar(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
+                                const float *acc_b, const float *m_b, const float *l_b,
+                                size_t acc_stride) {
+    for (size_t r = 0; r < n_rows; r++) {
+        const float m = m_a[r] > m_b[r] ? m_a[r] : m_b[r];
+        const float z = m == -INFINITY ? 0 : m;
+        const float e_a = exp_scalar(m_a[r] - z), e_b = exp_scalar(m_b[r] - z);
+        float *a = acc_a + r * acc_stride;
+        const float *b = acc_b + r * acc_stride;
+        for (size_t c = 0; c < v_dim; c++)
+            a[c] = a[c] * e_a + b[c] * e_b;
+        m_a[r] = m;
+        l_a[r] = l_a[r] * e_a + l_b[r] * e_b;
+    }
+}
+
+void attn_scale_row_f32_scalar(const float *x, float factor, size_t n, float *out) {
+    for (size_t c = 0; c < n; c++)
+        out[c] = x[c] * factor;
+}

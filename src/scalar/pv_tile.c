@@ -1,0 +1,21 @@
+/* Accumulates the weighted values of a tile.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "scalar.h"
+
+void attn_pv_tile_f32_scalar(const float *weights, size_t weight_stride,
+                             const struct attn_visible *visible, size_t n_rows, const float *values,
+                             int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                             size_t acc_stride) {
+    for (size_t r = 0; r < n_rows; r++) {
+        float *a = acc + r * acc_stride;
+        for (size_t c = 0; c < v_dim; c++)
+            a[c] = factor ? a[c] * factor[r] : -0.0f;
+        for (int32_t j = visible[r].begin; j < visible[r].end; j++) {
+            const float w = weights[r * weight_stride + (size_t)j];
+            const float *v = values + j * value_stride;
+            for (size_t c = 0; c < v_dim; c++)
+                a[c] += w * v[c];
+        }
+    }
+}

@@ -1,0 +1,81 @@
+/* The fused softmax of one row of a tile, on the vectors of vec.h: running maximum, subtraction,
+ * exponential, running sum and the factor that rescales what the row has accumulated so far
+ * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+ *
+ * Include after vec.h. What it computes is defined at softmax_rows in kernels.h.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_SOFTMAX_ROW_H
+#define ATTN_SOFTMAX_ROW_H
+
+#include <math.h>
+
+#include "exp_nonpositive.h"
+#include "kernels.h"
+
+/* The maximum of the visible scores, NaN not counting; -inf if there is none. Four accumulators,
+ * because a maximum has no order of arithmetic to keep. */
+static inline float visible_max(const float *s, int32_t begin, int32_t end) {
+    const vf none = vf_set1(-INFINITY);
+    const int32_t body = (begin + VF_LANES - 1) & -VF_LANES, body_end = end & -VF_LANES;
+    vf m0 = none, m1 = none, m2 = none, m3 = none;
+    int32_t j = begin & -VF_LANES;
+    if (j < body) {
+        m0 = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m0);
+        j += VF_LANES;
+    }
+    for (; j + 4 * VF_LANES <= body_end; j += 4 * VF_LANES) {
+        m0 = vf_max_number(vf_load(s + j), m0);
+        m1 = vf_max_number(vf_load(s + j + VF_LANES), m1);
+        m2 = vf_max_number(vf_load(s + j + 2 * VF_LANES), m2);
+        m3 = vf_max_number(vf_load(s + j + 3 * VF_LANES), m3);
+    }
+    for (; j < body_end; j += VF_LANES)
+        m0 = vf_max_number(vf_load(s + j), m0);
+    if (j < end)
+        m1 = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m1);
+    return vf_reduce_max(vf_max_number(vf_max_number(m0, m1), vf_max_number(m2, m3)));
+}
+
+static inline float softmax_row(float *s, int32_t begin, int32_t end, float *m, float *l) {
+    const float row_max = visible_max(s, begin, end);
+    const float m_new = row_max > *m ? row_max : *m;
+    /* Where all scores so far are -inf, subtracting -inf would make NaN of them; subtracting 0
+     * gives them weight 0. */
+    const vf z = vf_set1(m_new == -INFINITY ? 0.0f : m_new);
+
+    vf sum = vf_set1(0.0f);
+    int32_t j = begin & -VF_LANES;
+    const int32_t body_end = end & -VF_LANES;
+    /* A vector that the range cuts: hidden lanes become exp(-inf) = 0 by selection, which adds
+     * nothing to their lane of the sum. */
+#define SOFTMAX_CUT_VECTOR()                                                                       \
+    do {                                                                                           \
+        const vf x = vf_sub(vf_load(s + j), z);                                                    \
+        const vf p = exp_nonpositive(vf_select(vm_range(j, begin, end), x, vf_set1(-INFINITY)));   \
+        vf_store(s + j, p);                                                                        \
+        sum = vf_add(sum, p);                                                                      \
+        j += VF_LANES;                                                                             \
+    } while (0)
+    if (j < begin)
+        SOFTMAX_CUT_VECTOR();
+    for (; j < body_end; j += VF_LANES) {
+        const vf p = exp_nonpositive(vf_sub(vf_load(s + j), z));
+        vf_store(s + j, p);
+        sum = vf_add(sum, p);
+    }
+    if (j < end)
+        SOFTMAX_CUT_VECTOR();
+#undef SOFTMAX_CUT_VECTOR
+
+    /* The first tile of a span starts from m = -inf, and most later ones keep the maximum: the two
+     * values of exp that need no computing. */
+    float factor = m_new == *m ? 1.0f : 0.0f;
+    if (m_new != *m && *m != -INFINITY)
+        factor = vf_first(exp_nonpositive(vf_sub(vf_set1(*m), z)));
+    *m = m_new;
+    *l = vf_first(vf_fma(vf_set1(*l), vf_set1(factor), vf_set1(vf_reduce_add(sum))));
+    return factor;
+}
+
+#endif
