@@ -1,0 +1,361 @@
+/* attn verify: every usable kernel set against attention in double precision, over a built-in grid
+ * of problems.
+ *
+ * SPDX-License-Identifier: MIT */
+#define _XOPEN_SOURCE 700
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attn.h"
+#include "cli.h"
+#include "judge.h"
+#include "machine.h"
+#include "oracle.h"
+
+static const char help[] =
+    "usage: attn verify [--isa NAME]\n"
+    "\n"
+    "Computes a built-in grid of problems with every kernel set that can run here (or the\n"
+    "one named), compares output, lse and weights with attention in double precision, and\n"
+    "prints the worst error of each and how much of the bound in attn.h it is. What no row\n"
+    "may see is NaN. Exit status 1 if anything is beyond its bound.\n";
+
+#define MAX_SETS 16
+#define MAX_BATCH 4
+
+/* What the tensors hold beside normally distributed numbers. */
+enum kind {
+    NORMAL,
+    EQUAL,     /* all keys the same */
+    HUGE_KEY,  /* one key value 300 times as large */
+    MINUS_INF, /* every third key scores -inf */
+    NAN_QUERY, /* every third query holds NaN */
+    NAN_KEY,   /* the middle key is NaN and its value infinite */
+    TINY,      /* subnormal keys and values */
+};
+static const char *const kind_names[] = {
+    [NORMAL] = "",
+    [EQUAL] = ", equal keys",
+    [HUGE_KEY] = ", one huge key",
+    [MINUS_INF] = ", -inf scores",
+    [NAN_QUERY] = ", NaN queries",
+    [NAN_KEY] = ", NaN key",
+    [TINY] = ", subnormal",
+};
+
+/* Key counts in use. */
+enum kv_use { ALL_KEYS, SOME_KEYS };
+
+#define FREE ATTN_ALIGN_UNSET /* not causal */
+#define TOP ATTN_ALIGN_TOP_LEFT
+#define BOTTOM ATTN_ALIGN_BOTTOM_RIGHT
+#define AT ATTN_ALIGN_EXPLICIT
+
+static const struct grid_case {
+    int batch, q_heads, kv_heads, q_len, kv_cap, qk_dim, v_dim;
+    attn_align causal;
+    enum kv_use kv_use;
+    enum kind kind;
+} grid[] = {
+    /* Smallest sizes, odd dims, tails of every vector length. */
+    {1, 1, 1, 1, 1, 1, 1, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 2, 3, 2, 5, FREE, ALL_KEYS, NORMAL},
+    {2, 3, 3, 5, 7, 3, 4, FREE, ALL_KEYS, NORMAL},
+    {1, 2, 2, 17, 33, 15, 9, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 9, 31, 17, 31, TOP, ALL_KEYS, NORMAL},
+    {2, 2, 1, 16, 64, 32, 33, FREE, SOME_KEYS, NORMAL},
+    {1, 1, 1, 33, 65, 63, 1, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 7, 129, 1, 65, BOTTOM, ALL_KEYS, NORMAL},
+    {1, 1, 1, 63, 63, 64, 64, TOP, ALL_KEYS, NORMAL},
+    {1, 1, 1, 65, 96, 128, 128, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 3, 40, 300, 257, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 20, 600, 300, 20, BOTTOM, ALL_KEYS, NORMAL},
+    {1, 1, 1, 2, 300, 1024, 8, FREE, ALL_KEYS, NORMAL},
+    /* Grouped and multi-query heads. */
+    {1, 8, 2, 12, 50, 40, 24, FREE, ALL_KEYS, NORMAL},
+    {2, 6, 1, 4, 70, 16, 16, BOTTOM, SOME_KEYS, NORMAL},
+    {1, 32, 8, 1, 200, 16, 16, FREE, ALL_KEYS, NORMAL},
+    {3, 4, 2, 3, 90, 80, 80, AT, SOME_KEYS, NORMAL},
+    /* Causal in all alignments, also with more rows than keys and rows that see nothing. */
+    {2, 2, 2, 30, 20, 24, 24, TOP, ALL_KEYS, NORMAL},
+    {2, 2, 2, 30, 20, 24, 24, BOTTOM, ALL_KEYS, NORMAL},
+    {4, 1, 1, 25, 40, 8, 12, BOTTOM, SOME_KEYS, NORMAL},
+    {4, 2, 1, 25, 40, 20, 12, AT, ALL_KEYS, NORMAL},
+    {4, 1, 1, 10, 130, 12, 12, AT, SOME_KEYS, NORMAL},
+    {1, 1, 1, 130, 130, 48, 48, TOP, ALL_KEYS, NORMAL},
+    {2, 1, 1, 6, 0, 8, 8, FREE, ALL_KEYS, NORMAL},
+    /* Around tiles and spans of 512 keys, and beyond 4096, where spans grow. */
+    {1, 2, 1, 3, 511, 16, 16, FREE, ALL_KEYS, NORMAL},
+    {1, 2, 1, 3, 512, 16, 16, BOTTOM, ALL_KEYS, NORMAL},
+    {1, 2, 1, 3, 513, 16, 16, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 70, 1025, 15, 15, BOTTOM, ALL_KEYS, NORMAL},
+    {1, 2, 1, 2, 4095, 16, 16, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 1, 4096, 16, 16, FREE, ALL_KEYS, NORMAL},
+    {1, 2, 1, 2, 4097, 16, 16, BOTTOM, ALL_KEYS, NORMAL},
+    {4, 1, 1, 2, 4500, 7, 5, BOTTOM, SOME_KEYS, NORMAL},
+    {1, 1, 1, 2, 9001, 8, 8, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 1, 17000, 8, 8, FREE, ALL_KEYS, NORMAL},
+    /* Values that hurt. */
+    {1, 2, 2, 9, 70, 20, 20, FREE, ALL_KEYS, EQUAL},
+    {1, 1, 1, 2, 1100, 16, 16, FREE, ALL_KEYS, EQUAL},
+    {1, 2, 1, 20, 75, 33, 17, FREE, ALL_KEYS, HUGE_KEY},
+    {1, 1, 1, 5, 700, 16, 16, BOTTOM, ALL_KEYS, HUGE_KEY},
+    {2, 2, 1, 20, 40, 33, 17, TOP, ALL_KEYS, MINUS_INF},
+    {1, 1, 1, 4, 600, 9, 9, FREE, ALL_KEYS, MINUS_INF},
+    {2, 2, 1, 20, 40, 33, 17, FREE, SOME_KEYS, NAN_QUERY},
+    {1, 1, 1, 40, 45, 17, 16, BOTTOM, ALL_KEYS, NAN_QUERY},
+    {2, 2, 1, 30, 30, 33, 17, TOP, ALL_KEYS, NAN_KEY},
+    {1, 1, 1, 1060, 1060, 4, 4, TOP, ALL_KEYS, NAN_KEY},
+    {1, 1, 1, 11, 90, 19, 21, FREE, ALL_KEYS, TINY},
+};
+#define N_CASES ((int)(sizeof grid / sizeof grid[0]))
+
+static const char *case_text(const struct grid_case *g, char *text, size_t size) {
+    static const char *const causal[] = {[FREE] = "",
+                                         [TOP] = ", causal top-left",
+                                         [BOTTOM] = ", causal bottom-right",
+                                         [AT] = ", causal at offsets"};
+    snprintf(text, size, "[%d %d/%d %dx%d d%d/%d%s%s%s]", g->batch, g->q_heads, g->kv_heads,
+             g->q_len, g->kv_cap, g->qk_dim, g->v_dim, causal[g->causal],
+             g->kv_use == SOME_KEYS ? ", kv_len" : "", kind_names[g->kind]);
+    return text;
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): the same numbers on every machine. */
+static uint64_t random_state;
+static uint64_t random_bits(void) {
+    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Near enough to N(0, 1): four uniform numbers of 16 bits, centred, with variance 1. */
+static float random_normal(void) {
+    uint64_t bits = random_bits();
+    int64_t sum = 0;
+    for (int i = 0; i < 4; i++, bits >>= 16)
+        sum += (int64_t)(bits & 0xffff);
+    return (float)((double)(sum - 2 * 0xffff) / 65536 * 1.7320508);
+}
+
+static float *random_tensor(size_t count, float factor) {
+    float *data = cli_allocate(count, sizeof *data);
+    for (size_t i = 0; data && i < count; i++)
+        data[i] = random_normal() * factor;
+    return data;
+}
+
+/* A case with its tensors; every kernel set writes the same three outputs in turn. */
+struct trial {
+    attn_problem problem;
+    float *q, *k, *v, *out, *lse, *weights;
+    size_t out_count, lse_count, weight_count;
+    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH];
+};
+
+static void trial_free(struct trial *t) {
+    float *const all[] = {t->q, t->k, t->v, t->out, t->lse, t->weights};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+}
+
+static void spoil(const struct grid_case *g, struct trial *t) {
+    const size_t d = (size_t)g->qk_dim, dv = (size_t)g->v_dim;
+    const size_t n_queries = (size_t)(g->batch * g->q_heads * g->q_len);
+    const size_t n_keys = (size_t)(g->batch * g->kv_heads * g->kv_cap);
+    const size_t cap = (size_t)g->kv_cap;
+    for (size_t n = 0; n < n_queries; n++) {
+        if (g->kind == NAN_QUERY && n % 3 == 1)
+            t->q[n * d + n % d] = NAN;
+        if (g->kind == MINUS_INF)
+            t->q[n * d] = fabsf(t->q[n * d]) + 0.125f;
+    }
+    for (size_t n = 0; n < n_keys; n++) {
+        const size_t j = n % cap;
+        float *key = t->k + n * d, *value = t->v + n * dv;
+        if (g->kind == EQUAL)
+            memcpy(key, t->k, d * sizeof *key);
+        if (g->kind == HUGE_KEY && j == cap / 3)
+            key[d / 2] *= 300;
+        if (g->kind == MINUS_INF && j % 3 == 0)
+            key[0] = -INFINITY;
+        if (g->kind == NAN_KEY && j == cap / 2)
+            key[d / 2] = NAN, value[dv / 2] = INFINITY;
+
+        /* What no row sees. */
+        const size_t b = n / cap / (size_t)g->kv_heads;
+        const int64_t last = t->offset[b] + g->q_len - 1;
+        if ((int64_t)j >= t->kv_len[b] || (g->causal != FREE && (int64_t)j > last)) {
+            for (size_t c = 0; c < d; c++)
+                key[c] = NAN;
+            for (size_t c = 0; c < dv; c++)
+                value[c] = NAN;
+        }
+    }
+}
+
+static int trial_make(const struct grid_case *g, struct trial *t) {
+    memset(t, 0, sizeof *t);
+    for (int b = 0; b < g->batch; b++) {
+        const int64_t some[MAX_BATCH] = {g->kv_cap * 2 / 3, g->kv_cap, 0, 1};
+        const int64_t offsets[MAX_BATCH] = {3, -g->q_len / 2, g->kv_cap, -g->q_len - 1};
+        t->kv_len[b] = g->kv_use == SOME_KEYS ? some[b] : g->kv_cap;
+        t->offset[b] = g->causal == BOTTOM ? t->kv_len[b] - g->q_len
+                       : g->causal == AT   ? offsets[b]
+                                           : 0;
+    }
+    const size_t rows = (size_t)(g->batch * g->q_heads * g->q_len);
+    const size_t keys = (size_t)(g->batch * g->kv_heads * g->kv_cap);
+    const float factor = g->kind == TINY ? 1e-39f : 1;
+    t->out_count = rows * (size_t)g->v_dim;
+    t->lse_count = rows;
+    t->weight_count = rows * (size_t)g->kv_cap;
+    t->q = random_tensor(rows * (size_t)g->qk_dim, 1);
+    t->k = random_tensor(keys * (size_t)g->qk_dim, factor);
+    t->v = random_tensor(keys * (size_t)g->v_dim, factor);
+    t->out = cli_allocate(t->out_count, sizeof(float));
+    t->lse = cli_allocate(t->lse_count, sizeof(float));
+    t->weights = cli_allocate(t->weight_count, sizeof(float));
+    if (!t->q || !t->k || !t->v || !t->out || !t->lse || !t->weights)
+        return -1;
+    spoil(g, t);
+
+    attn_problem *p = &t->problem;
+    *p = attn_problem_bhld(g->batch, g->q_heads, g->kv_heads, g->q_len, g->kv_cap, g->qk_dim,
+                           g->v_dim, t->q, t->k, t->v, t->out);
+    p->causal = g->causal != FREE;
+    p->align = g->causal;
+    p->offset = g->causal == AT ? t->offset : NULL;
+    p->kv_len = g->kv_use == SOME_KEYS ? t->kv_len : NULL;
+    p->lse.data = t->lse;
+    p->lse.stride_token = 1, p->lse.stride_head = g->q_len;
+    p->lse.stride_batch = (int64_t)g->q_heads * g->q_len;
+    p->weights.data = t->weights;
+    p->weights.stride_token = g->kv_cap, p->weights.stride_head = (int64_t)g->q_len * g->kv_cap;
+    p->weights.stride_batch = (int64_t)g->q_heads * g->q_len * g->kv_cap;
+    return 0;
+}
+
+/* What one kernel set did over the whole grid. */
+struct record {
+    const char *isa;
+    struct judgement total;
+    int worst_case;  /* of the error in terms of its bound */
+    int failed_case; /* the first beyond it; -1: none */
+};
+
+/* Adds every row of a computed trial to the judgement; long problems are sampled, because the
+ * oracle is slow under an emulator. */
+static int judge_trial(const attn_problem *p, struct judgement *j) {
+    struct oracle_row row;
+    if (judge_allocate(p, &row))
+        return -1;
+    const double work = (double)p->kv_cap * (double)(p->qk_dim + p->v_dim + 10);
+    const int64_t step = 1 + (int64_t)((double)p->q_len * (double)p->q_heads * work / 1e6);
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->q_heads; h++)
+            for (int64_t i = h % step; i < p->q_len; i += step) {
+                oracle_attend(p, b, h, i, &row);
+                judge_row(p, b, h, i, &row, j);
+            }
+    judge_free(&row);
+    return 0;
+}
+
+static int run_case(int index, struct record *records, int n_records) {
+    const struct grid_case *g = &grid[index];
+    struct trial t;
+    int status = CLI_DONE;
+    random_state = (uint64_t)index;
+    if (trial_make(g, &t))
+        status = cli_fail(CLI_FAILED, "not enough memory");
+    for (int r = 0; status == CLI_DONE && r < n_records; r++) {
+        struct record *record = &records[r];
+        /* A place that is not written must not hold the answer of the set before. */
+        memset(t.out, 0x5a, t.out_count * sizeof(float));
+        memset(t.lse, 0x5a, t.lse_count * sizeof(float));
+        memset(t.weights, 0x5a, t.weight_count * sizeof(float));
+        attn_status answer = attn_set_isa(record->isa);
+        if (answer == ATTN_OK)
+            answer = attn_forward_alloc(&t.problem, NULL);
+        if (answer != ATTN_OK) {
+            char text[128];
+            status = cli_fail(CLI_FAILED, "%s: %s: %s", record->isa,
+                              case_text(g, text, sizeof text), attn_status_string(answer));
+            break;
+        }
+        const struct judgement before = record->total;
+        if (judge_trial(&t.problem, &record->total))
+            status = cli_fail(CLI_FAILED, "not enough memory");
+        if (record->total.worst_ratio > before.worst_ratio)
+            record->worst_case = index;
+        if (record->total.failures > before.failures && record->failed_case < 0)
+            record->failed_case = index;
+    }
+    trial_free(&t);
+    return status;
+}
+
+static int report(const struct record *records, int n_records) {
+    char text[128];
+    int status = CLI_DONE;
+    printf("%-8s  %10s  %-26s  %s\n", "", "", "worst |error| of", "worst |error| / bound");
+    printf("%-8s  %10s  %-8s  %-7s  %-7s  %-7s %s\n", "kernels", "values", "out", "lse", "weights",
+           "", "in [batch heads rows x keys dims]");
+    for (int r = 0; r < n_records; r++) {
+        const struct judgement *j = &records[r].total;
+        printf("%-8s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
+               j->values, j->worst_out, j->worst_lse, j->worst_weight, j->worst_ratio,
+               case_text(&grid[records[r].worst_case], text, sizeof text));
+    }
+    for (int r = 0; r < n_records; r++)
+        if (records[r].failed_case >= 0)
+            status = cli_fail(CLI_FAILED,
+                              "%s: %" PRId64 " of %" PRId64 " values beyond the bound, first in %s",
+                              records[r].isa, records[r].total.failures, records[r].total.values,
+                              case_text(&grid[records[r].failed_case], text, sizeof text));
+    if (status == CLI_DONE)
+        printf("\nAll within the bound that attn.h states.\n");
+    return status;
+}
+
+int cmd_verify(int argc, char **argv) {
+    const char *only = NULL;
+    const struct cli_option options[] = {{"--isa", &only, NULL}, {NULL, NULL, NULL}};
+    int done;
+    int status = cli_parse(argc, argv, options, NULL, help, &done);
+    if (status != CLI_DONE || done)
+        return status;
+    if (only && !machine_select(only))
+        return CLI_FAILED;
+
+    struct record records[MAX_SETS];
+    int n_records = 0;
+    for (const char *const *name = attn_isa_list(); *name && n_records < MAX_SETS; name++)
+        if (!only || strcmp(only, *name) == 0)
+            records[n_records++] = (struct record){.isa = *name, .failed_case = -1};
+
+    printf("CPU      %s\n", machine_cpu_name());
+    printf("grid     %d problems, what no row sees is NaN\n", N_CASES);
+    printf("against  attention in double precision, within the bound of attn.h\n");
+    const char *environment = getenv("ATTN_ISA");
+    if (environment && *environment)
+        printf("note     ATTN_ISA is '%s'; it does not matter here\n", environment);
+    printf("\n");
+    fflush(stdout);
+
+    const int progress = isatty(STDERR_FILENO);
+    for (int i = 0; i < N_CASES && status == CLI_DONE; i++) {
+        if (progress)
+            fprintf(stderr, "\r%d of %d ", i + 1, N_CASES);
+        status = run_case(i, records, n_records);
+    }
+    if (progress)
+        fprintf(stderr, "\r\033[K");
+    return status == CLI_DONE ? report(records, n_records) : status;
+}
