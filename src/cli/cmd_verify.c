@@ -55,12 +55,13 @@ enum kv_use { ALL_KEYS, SOME_KEYS };
 #define BOTTOM ATTN_ALIGN_BOTTOM_RIGHT
 #define AT ATTN_ALIGN_EXPLICIT
 
-static const struct grid_case {
+struct grid_case {
     int batch, q_heads, kv_heads, q_len, kv_cap, qk_dim, v_dim;
     attn_align causal;
     enum kv_use kv_use;
     enum kind kind;
-} grid[] = {
+};
+static const struct grid_case grid[] = {
     /* Smallest sizes, odd dims, tails of every vector length. */
     {1, 1, 1, 1, 1, 1, 1, FREE, ALL_KEYS, NORMAL},
     {1, 1, 1, 2, 3, 2, 5, FREE, ALL_KEYS, NORMAL},
@@ -112,7 +113,8 @@ static const struct grid_case {
     {1, 1, 1, 1060, 1060, 4, 4, TOP, ALL_KEYS, NAN_KEY},
     {1, 1, 1, 11, 90, 19, 21, FREE, ALL_KEYS, TINY},
 };
-#define N_CASES ((int)(sizeof grid / sizeof grid[0]))
+#define N_CHOSEN ((int)(sizeof grid / sizeof grid[0]))
+#define N_CASES (N_CHOSEN + 100) /* the rest is random */
 
 static const char *case_text(const struct grid_case *g, char *text, size_t size) {
     static const char *const causal[] = {[FREE] = "",
@@ -143,6 +145,29 @@ static float random_normal(void) {
     return (float)((double)(sum - 2 * 0xffff) / 65536 * 1.7320508);
 }
 
+static int random_below(int n) {
+    return (int)(random_bits() % (uint64_t)n);
+}
+
+/* A problem of the grid, or past its end a random one: always the same for the same index. */
+static struct grid_case case_at(int index) {
+    if (index < N_CHOSEN)
+        return grid[index];
+    random_state = (uint64_t)index;
+    const int kv_heads = 1 + random_below(2);
+    struct grid_case g = {.batch = 1 + random_below(2),
+                          .q_heads = kv_heads * (1 + random_below(3)),
+                          .kv_heads = kv_heads,
+                          .q_len = 1 + random_below(40),
+                          .kv_cap = 1 + random_below(index % 8 ? 80 : 1200),
+                          .qk_dim = 1 + random_below(70),
+                          .v_dim = 1 + random_below(70)};
+    g.causal = (attn_align)random_below(4);
+    g.kv_use = (enum kv_use)random_below(2);
+    g.kind = (enum kind)(random_below(2) ? NORMAL : random_below(TINY + 1));
+    return g;
+}
+
 static float *random_tensor(size_t count, float factor) {
     float *data = cli_allocate(count, sizeof *data);
     for (size_t i = 0; data && i < count; i++)
@@ -150,7 +175,7 @@ static float *random_tensor(size_t count, float factor) {
     return data;
 }
 
-/* A case with its tensors; every kernel set writes the same three outputs in turn. */
+/* A case with its tensors, and room for the outputs of every kernel set, one after the other. */
 struct trial {
     attn_problem problem;
     float *q, *k, *v, *out, *lse, *weights;
@@ -199,7 +224,7 @@ static void spoil(const struct grid_case *g, struct trial *t) {
     }
 }
 
-static int trial_make(const struct grid_case *g, struct trial *t) {
+static int trial_make(const struct grid_case *g, int n_sets, struct trial *t) {
     memset(t, 0, sizeof *t);
     for (int b = 0; b < g->batch; b++) {
         const int64_t some[MAX_BATCH] = {g->kv_cap * 2 / 3, g->kv_cap, 0, 1};
@@ -218,9 +243,9 @@ static int trial_make(const struct grid_case *g, struct trial *t) {
     t->q = random_tensor(rows * (size_t)g->qk_dim, 1);
     t->k = random_tensor(keys * (size_t)g->qk_dim, factor);
     t->v = random_tensor(keys * (size_t)g->v_dim, factor);
-    t->out = cli_allocate(t->out_count, sizeof(float));
-    t->lse = cli_allocate(t->lse_count, sizeof(float));
-    t->weights = cli_allocate(t->weight_count, sizeof(float));
+    t->out = cli_allocate((size_t)n_sets * t->out_count, sizeof(float));
+    t->lse = cli_allocate((size_t)n_sets * t->lse_count, sizeof(float));
+    t->weights = cli_allocate((size_t)n_sets * t->weight_count, sizeof(float));
     if (!t->q || !t->k || !t->v || !t->out || !t->lse || !t->weights)
         return -1;
     spoil(g, t);
@@ -249,9 +274,18 @@ struct record {
     int failed_case; /* the first beyond it; -1: none */
 };
 
-/* Adds every row of a computed trial to the judgement; long problems are sampled, because the
- * oracle is slow under an emulator. */
-static int judge_trial(const attn_problem *p, struct judgement *j) {
+/* Points the trial's problem at the outputs of one kernel set. */
+static const attn_problem *outputs_of(struct trial *t, int set) {
+    t->problem.out.data = t->out + (size_t)set * t->out_count;
+    t->problem.lse.data = t->lse + (size_t)set * t->lse_count;
+    t->problem.weights.data = t->weights + (size_t)set * t->weight_count;
+    return &t->problem;
+}
+
+/* Adds the rows of a computed trial to the judgement of every kernel set; of long problems only
+ * some rows, because the oracle is slow under an emulator. */
+static int judge_trial(struct trial *t, struct record *records, int n_records) {
+    const attn_problem *p = &t->problem;
     struct oracle_row row;
     if (judge_allocate(p, &row))
         return -1;
@@ -261,44 +295,58 @@ static int judge_trial(const attn_problem *p, struct judgement *j) {
         for (int64_t h = 0; h < p->q_heads; h++)
             for (int64_t i = h % step; i < p->q_len; i += step) {
                 oracle_attend(p, b, h, i, &row);
-                judge_row(p, b, h, i, &row, j);
+                for (int r = 0; r < n_records; r++)
+                    judge_row(outputs_of(t, r), b, h, i, &row, &records[r].total);
             }
     judge_free(&row);
     return 0;
 }
 
+static int compute_trial(struct trial *t, const struct grid_case *g, const struct record *records,
+                         int n_records) {
+    /* A place that is not written must not look like an answer. */
+    memset(t->out, 0x5a, (size_t)n_records * t->out_count * sizeof(float));
+    memset(t->lse, 0x5a, (size_t)n_records * t->lse_count * sizeof(float));
+    memset(t->weights, 0x5a, (size_t)n_records * t->weight_count * sizeof(float));
+    for (int r = 0; r < n_records; r++) {
+        attn_status answer = attn_set_isa(records[r].isa);
+        if (answer == ATTN_OK)
+            answer = attn_forward_alloc(outputs_of(t, r), NULL);
+        char text[128];
+        if (answer != ATTN_OK)
+            return cli_fail(-1, "%s: %s: %s", records[r].isa, case_text(g, text, sizeof text),
+                            attn_status_string(answer));
+    }
+    return 0;
+}
+
 static int run_case(int index, struct record *records, int n_records) {
-    const struct grid_case *g = &grid[index];
+    const struct grid_case g = case_at(index);
+    struct record before[MAX_SETS];
+    memcpy(before, records, (size_t)n_records * sizeof *records);
     struct trial t;
     int status = CLI_DONE;
     random_state = (uint64_t)index;
-    if (trial_make(g, &t))
+    if (trial_make(&g, n_records, &t))
         status = cli_fail(CLI_FAILED, "not enough memory");
-    for (int r = 0; status == CLI_DONE && r < n_records; r++) {
-        struct record *record = &records[r];
-        /* A place that is not written must not hold the answer of the set before. */
-        memset(t.out, 0x5a, t.out_count * sizeof(float));
-        memset(t.lse, 0x5a, t.lse_count * sizeof(float));
-        memset(t.weights, 0x5a, t.weight_count * sizeof(float));
-        attn_status answer = attn_set_isa(record->isa);
-        if (answer == ATTN_OK)
-            answer = attn_forward_alloc(&t.problem, NULL);
-        if (answer != ATTN_OK) {
-            char text[128];
-            status = cli_fail(CLI_FAILED, "%s: %s: %s", record->isa,
-                              case_text(g, text, sizeof text), attn_status_string(answer));
-            break;
-        }
-        const struct judgement before = record->total;
-        if (judge_trial(&t.problem, &record->total))
-            status = cli_fail(CLI_FAILED, "not enough memory");
-        if (record->total.worst_ratio > before.worst_ratio)
-            record->worst_case = index;
-        if (record->total.failures > before.failures && record->failed_case < 0)
-            record->failed_case = index;
-    }
+    else if (compute_trial(&t, &g, records, n_records))
+        status = CLI_FAILED;
+    else if (judge_trial(&t, records, n_records))
+        status = cli_fail(CLI_FAILED, "not enough memory");
     trial_free(&t);
+    for (int r = 0; r < n_records; r++) {
+        const struct judgement *was = &before[r].total, *now = &records[r].total;
+        if (now->worst_ratio > was->worst_ratio)
+            records[r].worst_case = index;
+        if (now->failures > was->failures && records[r].failed_case < 0)
+            records[r].failed_case = index;
+    }
     return status;
+}
+
+static const char *case_name(int index, char *text, size_t size) {
+    const struct grid_case g = case_at(index);
+    return case_text(&g, text, size);
 }
 
 static int report(const struct record *records, int n_records) {
@@ -311,14 +359,14 @@ static int report(const struct record *records, int n_records) {
         const struct judgement *j = &records[r].total;
         printf("%-8s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
                j->values, j->worst_out, j->worst_lse, j->worst_weight, j->worst_ratio,
-               case_text(&grid[records[r].worst_case], text, sizeof text));
+               case_name(records[r].worst_case, text, sizeof text));
     }
     for (int r = 0; r < n_records; r++)
         if (records[r].failed_case >= 0)
             status = cli_fail(CLI_FAILED,
                               "%s: %" PRId64 " of %" PRId64 " values beyond the bound, first in %s",
                               records[r].isa, records[r].total.failures, records[r].total.values,
-                              case_text(&grid[records[r].failed_case], text, sizeof text));
+                              case_name(records[r].failed_case, text, sizeof text));
     if (status == CLI_DONE)
         printf("\nAll within the bound that attn.h states.\n");
     return status;

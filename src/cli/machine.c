@@ -103,7 +103,7 @@ const char *machine_reason(void) {
     if (asked && *asked)
         return "the environment variable ATTN_ISA asks for it";
     return attn_isa_list()[1] ? "the best that this CPU can run"
-                              : "the only one that this CPU can run";
+                              : "the only one of this build that this CPU can run";
 }
 
 const char *machine_select(const char *name) {
