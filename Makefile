@@ -15,17 +15,19 @@ CFLAGS ?= -O2 -g
 WERROR ?=
 
 prefix ?= $(PREFIX)
+bindir ?= $(prefix)/bin
 includedir ?= $(prefix)/include
 libdir ?= $(prefix)/lib
-bindir ?= $(prefix)/bin
+datadir ?= $(prefix)/share
 
 version_part = $(shell sed -n 's/^.define ATTN_VERSION_$(1) //p' include/attn.h)
 VERSION := $(call version_part,MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
 # Changes only when a program linked against the library would no longer run.
 ABI := 0
 
-all:
-.PHONY: all run check check-all bench install deps clean help
+all: ## build the libraries and the attn command (the default)
+.PHONY: all run deps deps-all check check-extra check-all bench install uninstall \
+    format check-format clean help FORCE
 
 # ---- Compiler ------------------------------------------------------------------------------------
 
@@ -48,6 +50,13 @@ include $(FOLDERS:%=src/%/flags.mk)
 ISAS := $(foreach isa,$(FOLDERS),$(if $(filter $(ARCH_$(isa)),$(TARGET_ARCH)),\
           $(if $(call accepts,$(FLAGS_$(isa))),$(isa))))
 
+# Rewritten only when what it says changes: then everything that was compiled another way is too.
+SETTINGS := $(shell $(CC) --version 2>/dev/null | sed 1q) $(CC) $(AR) $(LIB_FLAGS) $(ISA_FLAGS) \
+            $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(ISAS)
+$(BUILD)/settings: FORCE
+	@mkdir -p $(@D)
+	@echo '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || echo '$(subst ','\'',$(SETTINGS))' >$@
+
 # ---- Library -------------------------------------------------------------------------------------
 
 BASELINE_SOURCES := $(filter-out src/executor_openmp.c,$(wildcard src/*.c))
@@ -57,23 +66,23 @@ ISA_OBJECTS := $(ISA_SOURCES:%.c=$(BUILD)/%.o)
 LIB_OBJECTS := $(BASELINE_OBJECTS) $(ISA_OBJECTS)
 HAVE_ISAS := $(ISAS:%=-DATTN_HAVE_%)
 
-$(BASELINE_OBJECTS): $(BUILD)/%.o: %.c
+$(BASELINE_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(LIB_FLAGS) $(HAVE_ISAS) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define isa_rule
-$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(1)/*.c)): $(BUILD)/%.o: %.c src/$(1)/flags.mk
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(1)/*.c)): $(BUILD)/%.o: %.c src/$(1)/flags.mk $(BUILD)/settings
 	@mkdir -p $$(@D)
 	$$(CC) $$(LIB_FLAGS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
-$(BUILD)/libattn.a: $(LIB_OBJECTS)
+$(BUILD)/libattn.a: $(LIB_OBJECTS) $(BUILD)/settings
 	rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) rcs $@ $(LIB_OBJECTS)
 
 SONAME := libattn.so.$(ABI)
-$(BUILD)/$(SONAME): $(LIB_OBJECTS) src/attn.map
+$(BUILD)/$(SONAME): $(LIB_OBJECTS) src/attn.map $(BUILD)/settings
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/attn.map \
 	    -o $@ $(LIB_OBJECTS) -lm
 $(BUILD)/libattn.so: $(BUILD)/$(SONAME)
@@ -86,7 +95,7 @@ OPENMP := $(call links,-fopenmp)
 ifeq ($(OPENMP),yes)
 OPENMP_SONAME := libattn_openmp.so.$(ABI)
 OPENMP_OBJECT := $(BUILD)/src/executor_openmp.o
-$(OPENMP_OBJECT): src/executor_openmp.c
+$(OPENMP_OBJECT): src/executor_openmp.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(LIB_FLAGS) -fopenmp $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 $(BUILD)/libattn_openmp.a: $(OPENMP_OBJECT)
@@ -105,7 +114,7 @@ endif
 # ---- The attn command ----------------------------------------------------------------------------
 
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
-$(CLI_OBJECTS): $(BUILD)/%.o: %.c
+$(CLI_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(BASE_FLAGS) -Isrc $(OPENMP_CLI) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 $(BUILD)/attn: $(CLI_OBJECTS) $(OPENMP_OBJECT) $(BUILD)/libattn.a
@@ -113,10 +122,98 @@ $(BUILD)/attn: $(CLI_OBJECTS) $(OPENMP_OBJECT) $(BUILD)/libattn.a
 
 all: $(LIBRARIES) $(BUILD)/attn
 
-run: $(BUILD)/attn
+run: $(BUILD)/attn ## show attention over the tensors of a real model
 	$(BUILD)/attn demo
 
-clean:
+# ---- Tests ---------------------------------------------------------------------------------------
+
+# One program, in Criterion. It reaches the hidden functions of the static library too.
+CRITERION_CFLAGS ?= $(shell pkg-config --cflags criterion 2>/dev/null)
+CRITERION_LIBS ?= $(shell pkg-config --libs criterion 2>/dev/null || echo -lcriterion)
+TEST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
+TEST_LINK := $(BUILD)/src/cli/oracle.o $(BUILD)/src/cli/npy.o $(OPENMP_OBJECT) $(BUILD)/libattn.a
+$(TEST_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CC) $(BASE_FLAGS) -D_GNU_SOURCE -Isrc $(OPENMP_CLI) $(CRITERION_CFLAGS) $(CPPFLAGS) $(CFLAGS) \
+	    -c $< -o $@
+$(BUILD)/tests/attn_tests: $(TEST_OBJECTS) $(TEST_LINK)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(OPENMP_LINK) $(CRITERION_LIBS) -lm -lpthread -ldl
+
+# Plain programs, for what Criterion does not work under.
+STRESS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/stress/*.c))
+$(STRESS): $(BUILD)/%: %.c $(BUILD)/libattn.a $(OPENMP_OBJECT)
+	@mkdir -p $(@D)
+	$(CC) $(BASE_FLAGS) -D_GNU_SOURCE $(OPENMP_CLI) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< \
+	    $(BUILD)/libattn.a $(OPENMP_LINK) -lm -lpthread
+
+TEST_ENV = MAKE='$(MAKE)' CC='$(CC)' BUILD='$(BUILD)'
+deps: ## install what the tests need (Debian packages; nothing if all is there)
+	@sh tests/deps.sh
+deps-all: ## install what check-all needs on top
+	@sh tests/deps.sh all
+check: deps ## run every test that this machine allows, and name what was skipped
+	@$(TEST_ENV) sh tests/check.sh
+check-extra: deps-all ## other compilers, sanitizers, optimisation levels, CPUs and targets
+	@$(TEST_ENV) sh tests/check_extra.sh
+check-all: ## check-extra, then check
+	@$(MAKE) --no-print-directory check-extra
+	@$(MAKE) --no-print-directory check
+
+FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
+              examples/*.c bench/*.[ch])
+format: ## lay out the source with clang-format
+	clang-format -i $(FORMATTED)
+check-format: ## say whether `make format` would change something
+	clang-format --dry-run -Werror $(FORMATTED)
+
+# ---- Installation --------------------------------------------------------------------------------
+
+cmakedir = $(libdir)/cmake/attn
+pcdir = $(libdir)/pkgconfig
+D = $(DESTDIR)
+# So that the CMake package can be moved: the way from libdir up to the prefix.
+space := $(subst ,, )
+below = $(patsubst $(prefix)/%,%,$(1))
+up = $(subst $(space),/,$(patsubst %,..,$(subst /, ,$(call below,$(1)))))
+fill = sed -e 's|@prefix@|$(prefix)|g' -e 's|@libdir@|$(call below,$(libdir))|g' \
+    -e 's|@includedir@|$(call below,$(includedir))|g' -e 's|@up@|$(call up,$(cmakedir))|g' \
+    -e 's|@version@|$(VERSION)|g' -e 's|@abi@|$(ABI)|g'
+NAMES := attn $(if $(OPENMP_OBJECT),attn_openmp)
+TENSORS := $(patsubst tests/data/%,%,$(wildcard tests/data/ppocr_*/*.npy tests/data/ppocr_*/*.md))
+
+install: all ## install below PREFIX (/usr/local), staged in DESTDIR
+	install -d $(D)$(bindir) $(D)$(includedir) $(D)$(pcdir) $(D)$(cmakedir)
+	install -m 755 $(BUILD)/attn $(D)$(bindir)/attn
+	install -m 644 include/attn.h $(D)$(includedir)/attn.h
+	set -e; for name in $(NAMES); do \
+	    install -m 644 $(BUILD)/lib$$name.a $(D)$(libdir)/; \
+	    install -m 755 $(BUILD)/lib$$name.so.$(ABI) $(D)$(libdir)/lib$$name.so.$(VERSION); \
+	    ln -sf lib$$name.so.$(VERSION) $(D)$(libdir)/lib$$name.so.$(ABI); \
+	    ln -sf lib$$name.so.$(ABI) $(D)$(libdir)/lib$$name.so; \
+	    $(fill) packaging/$$name.pc.in >$(D)$(pcdir)/$$name.pc; \
+	done
+	$(fill) packaging/attnConfig.cmake.in >$(D)$(cmakedir)/attnConfig.cmake
+	$(fill) packaging/attnConfigVersion.cmake.in >$(D)$(cmakedir)/attnConfigVersion.cmake
+	set -e; for file in $(TENSORS); do \
+	    install -d $(D)$(datadir)/attn/$${file%/*}; \
+	    install -m 644 tests/data/$$file $(D)$(datadir)/attn/$$file; \
+	done
+
+uninstall: ## remove what install put there
+	rm -f $(D)$(bindir)/attn $(D)$(includedir)/attn.h $(TENSORS:%=$(D)$(datadir)/attn/%) \
+	    $(D)$(cmakedir)/attnConfig.cmake $(D)$(cmakedir)/attnConfigVersion.cmake \
+	    $(foreach name,$(NAMES),$(D)$(pcdir)/$(name).pc \
+	        $(foreach end,a so so.$(ABI) so.$(VERSION),$(D)$(libdir)/lib$(name).$(end)))
+	for folder in $(D)$(cmakedir) $(sort $(dir $(TENSORS:%=$(D)$(datadir)/attn/%))) \
+	    $(D)$(datadir)/attn; do rmdir $$folder 2>/dev/null || :; done
+
+# --------------------------------------------------------------------------------------------------
+
+clean: ## remove $(BUILD)
 	rm -rf $(BUILD)
 
--include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(OPENMP_OBJECT:.o=.d)
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(OPENMP_OBJECT) $(TEST_OBJECTS)) \
+         $(STRESS:%=%.d)

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Runs every test that this machine allows and names what it had to skip.
+#
+# SPDX-License-Identifier: MIT
+set -eu
+. tests/stages.sh
+
+have_criterion=yes
+echo '#include <criterion/criterion.h>' | $CC -E -x c - >/dev/null 2>&1 || have_criterion=
+isas=${ATTN_EXPECT_ISAS-$(host_isas)}
+tests=$BUILD/tests/attn_tests
+
+stage 'build' build all
+stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
+stage 'symbols' sh tests/check_symbols.sh "$BUILD"
+stage 'command line' sh tests/cli.sh "$BUILD/attn"
+stage 'install' sh tests/install.sh
+[ -z "$have_criterion" ] || stage 'build the tests' build "$tests"
+
+if [ "$(uname -m)" = x86_64 ]; then
+    # Quiet: what the emulator would warn about not having is left out.
+    haswell=Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm
+    if [ -z "$have_criterion" ] || ! have qemu-x86_64; then
+        skip 'older x86 CPUs' 'Criterion or qemu-x86_64 is missing'
+    else
+        stage 'tests on an emulated Nehalem: scalar' emulate scalar 'qemu-x86_64 -cpu Nehalem' "$tests"
+        stage 'tests on an emulated Haswell: avx2' emulate 'avx2 scalar' "qemu-x86_64 -cpu $haswell" "$tests"
+        # An operating system that does not save the registers.
+        stage 'tests on a Haswell without XSAVE: scalar' emulate scalar "qemu-x86_64 -cpu $haswell,-xsave" "$tests"
+    fi
+    arm=aarch64-linux-gnu
+    if ! have $arm-gcc || ! have qemu-aarch64 || [ ! -e $arm64_root/complete ]; then
+        skip 'AArch64' "$arm-gcc, qemu-aarch64 or Criterion for it is missing"
+    else
+        stage 'AArch64: build' build_arm64 all "$BUILD/arm64/tests/attn_tests"
+        stage 'AArch64: no instruction leaves its kernel set' \
+            env CROSS=$arm- sh tests/check_isa_leak.sh "$BUILD/arm64"
+        stage 'AArch64: tests on cpu max: neon' emulate 'neon scalar' \
+            "qemu-aarch64 -cpu max -L $arm64_root" "$BUILD/arm64/tests/attn_tests"
+    fi
+fi
+
+# Last, so that its closing line ends the output.
+if [ -n "$have_criterion" ]; then
+    for isa in avx512 avx2; do
+        case "$(uname -m) $isas " in
+        x86_64*" $isa "*) ;;
+        x86_64*) absent "$isa natively" 'this CPU does not have it' ;;
+        esac
+    done
+    stage "tests on this machine: $isas" run_tests "$isas" "$tests"
+    summary
+    sed -n '/Synthesis:/p' "$log" | tail -n 1
+else
+    skip 'the test program' 'Criterion is missing'
+    summary
+fi
+[ -z "$failed" ]

@@ -1,0 +1,106 @@
+# Runs commands as stages, one line each, for check.sh and check_extra.sh to include.
+#
+# SPDX-License-Identifier: MIT
+
+: "${MAKE:=make}" "${CC:=cc}" "${BUILD:=build}"
+logs=$BUILD/logs
+arm64_root=build-deps/arm64-root
+failed=
+skipped=
+mkdir -p "$logs"
+
+# Variables of the caller's command line come through the environment; the rest (its job server,
+# -n, -k) must not reach the builds here.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+build() {
+    $MAKE -j"$(nproc 2>/dev/null || echo 1)" "$@"
+}
+build_arm64() {
+    lib=$arm64_root/usr/lib/aarch64-linux-gnu
+    build CC=aarch64-linux-gnu-gcc BUILD="$BUILD/arm64" CRITERION_CFLAGS="-isystem $arm64_root/usr/include" \
+        CRITERION_LIBS="$lib/libcriterion.so.3 -Wl,-rpath-link,$lib:$arm64_root/lib/aarch64-linux-gnu" "$@"
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# stage NAME COMMAND...: runs it; the output is a log that is shown if the command fails.
+stage() {
+    stage_name=$1
+    shift
+    log=$logs/$(echo "$stage_name" | tr -c 'A-Za-z0-9\n' '-' | tr -s -).log
+    start=$(date +%s)
+    # Not as a condition: there `set -e` would be off inside the command as well.
+    set +e
+    (
+        set -e
+        "$@"
+    ) >"$log" 2>&1 </dev/null
+    status=$?
+    set -e
+    seconds=$(($(date +%s) - start))
+    if [ $status = 0 ]; then
+        printf 'ok     %4d s  %s\n' $seconds "$stage_name"
+    else
+        printf 'FAILED %4d s  %s (status %d):\n' $seconds "$stage_name" $status
+        sed 's/^/    /' "$log"
+        failed="$failed${failed:+, }$stage_name"
+    fi
+}
+
+# skip NAME REASON: names what could have run with more tools. CI has them all: there it fails.
+skip() {
+    skipped="$skipped${skipped:+, }$1 ($2)"
+    [ "${CI-}" != true ] || failed="$failed${failed:+, }$1 (skipped)"
+}
+
+# absent NAME REASON: names what this kind of machine cannot run.
+absent() {
+    skipped="$skipped${skipped:+, }$1 ($2)"
+}
+
+summary() {
+    [ -z "$skipped" ] || echo "skipped: $skipped"
+    [ -z "$failed" ] || echo "failed: $failed"
+}
+
+# What this machine should run, from the operating system and not from the library.
+host_isas() {
+    if [ -r /proc/cpuinfo ]; then
+        flags=" $(sed -n 's/^flags[^:]*: *//p' /proc/cpuinfo | sed 1q) "
+    else
+        flags=' '
+    fi
+    isas=scalar
+    case $(uname -m) in
+    aarch64 | arm64) isas="neon $isas" ;;
+    x86_64)
+        has() {
+            for flag in "$@"; do
+                case $flags in *" $flag "*) ;; *) return 1 ;; esac
+            done
+        }
+        if has avx2 fma; then isas="avx2 $isas"; fi
+        if has avx512f avx512bw avx512vl avx512dq; then isas="avx512 $isas"; fi
+        ;;
+    esac
+    echo "$isas"
+}
+
+# run_tests ISAS COMMAND...: the test program, which asserts that these kernel sets, best first, can
+# be used and that the first of them is chosen unless asked otherwise.
+run_tests() {
+    isas=$1
+    shift
+    ATTN_EXPECT_ISAS=$isas ATTN_EXPECT_ISA=${isas%% *} "$@"
+}
+
+# emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same under an emulator. Criterion starts its
+# workers by execve(), which would leave the emulator: tests/emulator_exec.c leads them back.
+emulate() {
+    emulator=$2
+    case $emulator in /*) ;; *) emulator=$(command -v "${2%% *}")${2#"${2%% *}"} ;; esac
+    # shellcheck disable=SC2086 # a command and its options
+    ATTN_TEST_QUICK=1 TEST_EMULATOR=$emulator run_tests "$1" $emulator "$3"
+}
