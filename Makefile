@@ -168,16 +168,21 @@ check-format: ## say whether `make format` would change something
 
 # ---- Installation --------------------------------------------------------------------------------
 
-cmakedir = $(libdir)/cmake/attn
-pcdir = $(libdir)/pkgconfig
 D = $(DESTDIR)
-# So that the CMake package can be moved: the way from libdir up to the prefix.
+pcdir = $(libdir)/pkgconfig
+cmakedir = $(libdir)/cmake/attn
+# Paths below the prefix are written relative to it, and the CMake package finds the prefix from
+# where it is itself, so that an installation can be moved.
 space := $(subst ,, )
-below = $(patsubst $(prefix)/%,%,$(1))
-up = $(subst $(space),/,$(patsubst %,..,$(subst /, ,$(call below,$(1)))))
-fill = sed -e 's|@prefix@|$(prefix)|g' -e 's|@libdir@|$(call below,$(libdir))|g' \
-    -e 's|@includedir@|$(call below,$(includedir))|g' -e 's|@up@|$(call up,$(cmakedir))|g' \
-    -e 's|@version@|$(VERSION)|g' -e 's|@abi@|$(ABI)|g'
+up = $(subst $(space),/,$(patsubst %,..,$(subst /, ,$(patsubst $(prefix)/%,%,$(cmakedir)))))
+below = $(patsubst $(prefix)/%,$${$(1)}/%,$(2))
+fill = sed -e 's|@version@|$(VERSION)|g' -e 's|@abi@|$(ABI)|g' \
+    -e 's|@major@|$(call version_part,MAJOR)|g' -e 's|@minor@|$(call version_part,MINOR)|g' \
+    -e 's|@prefix@|$(prefix)|g' -e 's|@up@|$(up)|g' \
+    -e 's|@pc_libdir@|$(call below,prefix,$(libdir))|g' \
+    -e 's|@pc_includedir@|$(call below,prefix,$(includedir))|g' \
+    -e 's|@cmake_libdir@|$(call below,attn_prefix,$(libdir))|g' \
+    -e 's|@cmake_includedir@|$(call below,attn_prefix,$(includedir))|g'
 NAMES := attn $(if $(OPENMP_OBJECT),attn_openmp)
 TENSORS := $(patsubst tests/data/%,%,$(wildcard tests/data/ppocr_*/*.npy tests/data/ppocr_*/*.md))
 
