@@ -207,9 +207,7 @@ static attn_executor *make_executor(int64_t threads, attn_executor *executor) {
 
 static int library_failed(const char *q_path, attn_status status, const char *sentence) {
     if (status == ATTN_ERROR_ALIGNMENT)
-        return cli_fail(CLI_USAGE,
-                        "%s; pick --align top-left, --align bottom-right or --align P[,P...]",
-                        sentence);
+        return cli_fail(CLI_USAGE, "--align is missing: %s", sentence);
     return cli_fail(CLI_FAILED, "%s: %s", q_path, sentence);
 }
 

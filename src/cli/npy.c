@@ -261,6 +261,8 @@ static int parse_header(const char *text, size_t size, int bf16, struct npy *ten
         }
     }
     skip_space(&p);
+    if (!ok && p.at == p.end)
+        return refuse(error, "a header that ends too early");
     if (!ok || p.at != p.end)
         return refuse(error, "a header that does not parse near '%.*s'",
                       (int)(p.end - p.at < 24 ? p.end - p.at : 24), p.at);
@@ -286,7 +288,7 @@ static int parse_header(const char *text, size_t size, int bf16, struct npy *ten
     if (fortran)
         return refuse(error, "Fortran order, expected C order");
     if (rank > NPY_MAX_RANK)
-        return refuse(error, "a tensor of rank %d, expected at most %d axes", rank, NPY_MAX_RANK);
+        return refuse(error, "rank %d, expected 2, 3 or 4", rank);
     tensor->type = (enum npy_type)type;
     tensor->rank = rank;
     return 0;
