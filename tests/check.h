@@ -1,0 +1,186 @@
+/* What the tests share: guarded memory, random inputs, problems of any layout, and comparisons.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_CHECK_H
+#define ATTN_CHECK_H
+
+#include <criterion/criterion.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attn.h"
+#include "kernels.h"
+
+/* ---- How much to test -------------------------------------------------------------------------
+ */
+
+/* ATTN_TEST_QUICK=1, for emulators: about a tenth of the work. */
+bool check_quick(void);
+int64_t check_count(int64_t full);
+
+/* One line on the test program's output, whatever Criterion's verbosity. */
+void check_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- Failures ---------------------------------------------------------------------------------
+ */
+
+/* What is being tried now: printed with each failure, and on a crash. */
+void check_context(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails the test with the context; the tenth failure ends it. */
+void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            check_fail(__VA_ARGS__);                                                               \
+    } while (0)
+
+/* ---- Random numbers ---------------------------------------------------------------------------
+ */
+
+struct rng {
+    uint64_t state;
+};
+
+uint64_t rng_next(struct rng *rng);
+int64_t rng_below(struct rng *rng, int64_t n); /* 0 .. n - 1 */
+double rng_uniform(struct rng *rng);           /* [0, 1) */
+float rng_normal(struct rng *rng);
+
+/* ---- Memory -----------------------------------------------------------------------------------
+ */
+
+enum side { AT_END, AT_START }; /* which inaccessible page the memory touches */
+enum slot {
+    SLOT_Q,
+    SLOT_K,
+    SLOT_V,
+    SLOT_OUT,
+    SLOT_LSE,
+    SLOT_WEIGHTS,
+    SLOT_WORKSPACE,
+    SLOT_OTHER, /* first of those that have no fixed purpose */
+    N_SLOTS = SLOT_OTHER + 12
+};
+
+/* Memory of exactly this size that ends (or starts) at a page that must not be touched. A slot
+ * holds one piece at a time. Filled with 0xff bytes: floats are NaN. */
+void *guarded(enum slot slot, size_t bytes, enum side side);
+float *guarded_floats(enum slot slot, size_t n, enum side side);
+
+/* ---- Bits -------------------------------------------------------------------------------------
+ */
+
+uint32_t bits_of(float x);
+float float_of(uint32_t bits);
+
+/* The same bits, or both NaN: which payload a NaN carries depends on which operand of a commutative
+ * operation the compiler puts first, and the contract promises NaN, not a payload. */
+bool same_bits(float a, float b);
+
+/* The index of the first difference, or -1. */
+int64_t first_difference(const float *a, const float *b, int64_t n);
+
+/* ---- Kernel sets ------------------------------------------------------------------------------
+ */
+
+/* Chooses the set and asserts that it is in use. */
+bool check_use_isa(const char *name);
+#define FOR_EACH_ISA(name)                                                                         \
+    for (const char *const *isa_at = attn_isa_list(), *name = *isa_at;                             \
+         name && check_use_isa(name); name = *++isa_at)
+
+/* The sets this machine can run, best first; the scalar one is last. */
+size_t check_kernel_sets(const struct attn_kernels **sets);
+
+/* ---- Problems ---------------------------------------------------------------------------------
+ */
+
+struct shape {
+    int64_t batch, q_heads, kv_heads, q_len, kv_cap, qk_dim, v_dim;
+};
+
+enum layout {
+    BHLD,
+    BLHD,
+    PACKED_QKV, /* one of the three tensors of [B, L, 3, H, D] */
+    PADDED,     /* gaps of different sizes between tokens, heads and batches */
+    REVERSED,   /* all strides negative */
+    N_LAYOUTS,
+    SHARED_HEADS = N_LAYOUTS, /* inputs only: strides of head and batch are 0 */
+    SHARED_TOKENS,            /* inputs only: stride of token is 0 */
+    N_INPUT_LAYOUTS
+};
+
+enum kind {
+    KIND_NORMAL,
+    KIND_EQUAL,
+    KIND_ONE_HUGE,
+    KIND_DENORMAL,
+    KIND_MINUS_INF_KEYS, /* some visible logits are -inf */
+    KIND_NAN,            /* one NaN each in q, k and v */
+    N_KINDS
+};
+
+#define MAX_BATCH 8
+struct stored {
+    float *data;
+    size_t n; /* gaps included */
+};
+
+struct trial {
+    struct shape shape;
+    attn_problem p;
+    float scale;
+    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH];
+    struct stored q, k, v, out, lse, weights;
+};
+
+struct layouts {
+    enum layout q, k, v, out;
+    enum side side;
+    bool lse, weights;
+};
+
+/* Sizes, guarded storage and strides; data is NaN. Options are then set in t->p, whose pointers
+ * may point to the arrays of *t. */
+void trial_place(struct trial *t, struct shape shape, struct layouts layouts);
+void trial_fill(struct trial *t, enum kind kind, struct rng *rng);
+void trial_context(const struct trial *t, const char *what);
+
+/* Fills outputs with NaN, runs with a workspace of exactly the size asked for, between guard pages,
+ * and checks that the answer is ATTN_OK and that the inputs did not change. */
+void trial_run(struct trial *t, attn_executor *executor);
+
+const float *in_at(const attn_input *t, int64_t b, int64_t h, int64_t token);
+float *in_at_mutable(const attn_input *t, int64_t b, int64_t h, int64_t token);
+float *out_at(const attn_output *t, int64_t b, int64_t h, int64_t token);
+
+/* The oracle's answer to a trial. */
+struct reference {
+    int64_t rows;
+    double *out, *out_bound, *lse, *lse_bound, *weights, *weight_factor;
+};
+struct reference reference_make(const struct trial *t);
+void reference_free(struct reference *reference);
+
+/* Every output within the bound of attn.h. Returns the largest error as a share of the bound. */
+double trial_compare(const struct trial *t, const struct reference *reference);
+
+/* Place, fill, run on every set, compare. */
+void trial_on_every_isa(struct trial *t);
+
+/* ---- Executors --------------------------------------------------------------------------------
+ */
+
+/* Runs tasks on the calling thread in reverse order, and hands out worker numbers at random. */
+struct reverse_executor {
+    attn_executor base;
+    struct rng rng;
+    int64_t tasks;
+};
+struct reverse_executor reverse_executor(size_t n_workers);
+
+#endif
