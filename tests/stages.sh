@@ -93,7 +93,7 @@ host_isas() {
 run_tests() {
     isas=$1
     shift
-    ATTN_EXPECT_ISAS=$isas ATTN_EXPECT_ISA=${isas%% *} "$@"
+    env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
 # emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same under an emulator. Criterion starts its
@@ -102,5 +102,5 @@ emulate() {
     emulator=$2
     case $emulator in /*) ;; *) emulator=$(command -v "${2%% *}")${2#"${2%% *}"} ;; esac
     # shellcheck disable=SC2086 # a command and its options
-    ATTN_TEST_QUICK=1 TEST_EMULATOR=$emulator run_tests "$1" $emulator "$3"
+    run_tests "$1" env ATTN_TEST_QUICK=1 TEST_EMULATOR="$emulator" $emulator "$3"
 }
