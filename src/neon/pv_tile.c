@@ -1,0 +1,135 @@
+/* Weights times values, added to the accumulators of a tile's rows.
+ *
+ * Columns go outside and blocks of up to 5 rows inside. With many rows, 16 columns of up to 256
+ * keys are first copied together: values of many heads lie so far apart that they fall into few
+ * sets of the first-level cache. A few rows read them where they are, in wider blocks: they need
+ * the chains.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "block.h"
+#include "neon.h"
+#include "pv_block.h"
+
+enum { COPY_MIN_ROWS = 16, COPY_KEYS = 256 };
+
+static const float pv_one[BLOCK_ROWS] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+
+/* A block of rows over the keys [first, end), whose values and weights start at those of first. The
+ * keys that all rows see go through the block; those before and after, through each row alone. */
+static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visible *visible,
+                    int32_t first, int32_t end, const float *weights, size_t weight_stride,
+                    const float *values, int64_t value_stride, size_t last, const float *factor,
+                    float *acc, size_t acc_stride) {
+    struct attn_visible own[BLOCK_ROWS], common = {0, end - first};
+    bool before = false;
+    for (size_t r = 0; r < rows; r++) {
+        own[r].begin = visible[r].begin > first ? visible[r].begin - first : 0;
+        own[r].end = (visible[r].end < end ? visible[r].end : end) - first;
+        common.begin = own[r].begin > common.begin ? own[r].begin : common.begin;
+        common.end = own[r].end < common.end ? own[r].end : common.end;
+    }
+    if (common.begin >= common.end) /* all that a row sees counts as before */
+        common.begin = common.end = end - first;
+    for (size_t r = 0; r < rows; r++)
+        before |= own[r].begin < common.begin;
+
+    if (before) {
+        blocks[rows - 1](weights, weight_stride, values, value_stride, 0, last, factor, acc,
+                         acc_stride);
+        factor = pv_one;
+        for (size_t r = 0; r < rows; r++) {
+            const int32_t j = own[r].begin;
+            const int32_t n = (own[r].end < common.begin ? own[r].end : common.begin) - j;
+            if (n > 0)
+                blocks[0](weights + r * weight_stride + j, weight_stride, values + j * value_stride,
+                          value_stride, n, last, pv_one, acc + r * acc_stride, acc_stride);
+        }
+    }
+    if (factor != pv_one || common.begin < common.end)
+        blocks[rows - 1](weights + common.begin, weight_stride,
+                         values + common.begin * value_stride, value_stride,
+                         common.end - common.begin, last, factor, acc, acc_stride);
+    for (size_t r = 0; r < rows; r++)
+        if (own[r].end > common.end)
+            blocks[0](weights + r * weight_stride + common.end, weight_stride,
+                      values + common.end * value_stride, value_stride, own[r].end - common.end,
+                      last, pv_one, acc + r * acc_stride, acc_stride);
+}
+
+/* Fewer columns than a vector has lanes. */
+static void pv_narrow(const float *weights, size_t weight_stride,
+                      const struct attn_visible *visible, size_t n_rows, const float *values,
+                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                      size_t acc_stride) {
+    for (size_t r = 0; r < n_rows; r++) {
+        vf x = vf_set1(-0.0f);
+        if (factor)
+            x = vf_mul(vf_load_first(acc + r * acc_stride, v_dim), vf_set1(factor[r]));
+        for (int32_t j = visible[r].begin; j < visible[r].end; j++)
+            x = vfmaq_n_f32(x, vf_load_first(values + j * value_stride, v_dim),
+                            weights[r * weight_stride + (size_t)j]);
+        vf_store_first(acc + r * acc_stride, x, v_dim);
+    }
+}
+
+static void copy_columns(const float *values, int64_t stride, int32_t n, size_t columns,
+                         float *out) {
+    for (int32_t j = 0; j < n; j++, values += stride, out += BLOCK_COLUMNS) {
+        if (columns == BLOCK_COLUMNS) {
+            vst1q_f32_x4(out, vld1q_f32_x4(values));
+            continue;
+        }
+        for (size_t c = 0; c + VF_LANES < columns; c += VF_LANES)
+            vf_store(out + c, vf_load(values + c));
+        vf_store(out + columns - VF_LANES, vf_load(values + columns - VF_LANES));
+    }
+}
+
+void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
+                           const struct attn_visible *visible, size_t n_rows, const float *values,
+                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                           size_t acc_stride) {
+    if (v_dim < VF_LANES) {
+        pv_narrow(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,
+                  acc_stride);
+        return;
+    }
+    int32_t begin = INT32_MAX, end = 0; /* what any row sees */
+    for (size_t r = 0; r < n_rows; r++)
+        if (visible[r].begin < visible[r].end) {
+            begin = visible[r].begin < begin ? visible[r].begin : begin;
+            end = visible[r].end > end ? visible[r].end : end;
+        }
+    if (begin > end)
+        begin = end;
+
+    _Alignas(64) float copy[COPY_KEYS * BLOCK_COLUMNS];
+    const bool copied = n_rows >= COPY_MIN_ROWS;
+    const size_t widest = n_rows <= 2 ? 2 * BLOCK_COLUMNS : BLOCK_COLUMNS;
+    for (size_t c = 0, columns; c < v_dim; c += columns) {
+        columns = attn_pv_columns_neon(v_dim - c, widest);
+        pv_block *const *blocks = attn_pv_blocks_neon(columns, copied);
+        int32_t first = begin, stop;
+        do {
+            const float *from = values + first * value_stride + c;
+            int64_t stride = value_stride;
+            stop = end;
+            if (copied) {
+                stop = end - first < COPY_KEYS ? end : first + COPY_KEYS;
+                copy_columns(from, stride, stop - first, columns, copy);
+                from = copy;
+                stride = BLOCK_COLUMNS;
+            }
+            for (size_t r = 0, rows; r < n_rows; r += rows) {
+                rows = block_rows(n_rows - r, BLOCK_ROWS);
+                pv_rows(blocks, rows, visible + r, first, stop, weights + r * weight_stride + first,
+                        weight_stride, from, stride, columns - VF_LANES,
+                        first > begin ? pv_one
+                        : factor      ? factor + r
+                                      : NULL,
+                        acc + r * acc_stride + c, acc_stride);
+            }
+            first = stop;
+        } while (first < end);
+    }
+}

@@ -1,0 +1,66 @@
+/* Scores of a tile from packed keys: scale * (q . k), up to 5 rows by 16 keys at a time.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "block.h"
+#include "neon.h"
+
+typedef void qk_block(const float *const *q, const float *panel, size_t dim, float scale,
+                      float *scores, size_t score_stride);
+
+ALWAYS_INLINE void qk_body(const float *const *q, const float *panel, size_t dim, float scale,
+                           float *scores, size_t score_stride, int rows, int vectors) {
+    vf acc[BLOCK_ACC];
+    const float *a[BLOCK_ROWS];
+    UNROLL
+    for (int i = 0; i < rows * vectors; i++)
+        acc[i] = vf_set1(0);
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        a[r] = q[r];
+    block_multiply(a, panel, vectors * VF_LANES, dim, rows, vectors, true, 0, acc);
+    UNROLL
+    for (int i = 0; i < rows * vectors; i++) {
+        vf_store(scores + i % vectors * VF_LANES, vf_mul(acc[i], vf_set1(scale)));
+        if (i % vectors == vectors - 1)
+            BLOCK_NEXT_ROW(scores, score_stride);
+    }
+}
+
+#define QK_BLOCK(rows, vectors)                                                                    \
+    static void qk_##rows##x##vectors(const float *const *q, const float *panel, size_t dim,       \
+                                      float scale, float *scores, size_t score_stride) {           \
+        qk_body(q, panel, dim, scale, scores, score_stride, rows, vectors);                        \
+    }
+#define QK_BLOCKS(vectors)                                                                         \
+    QK_BLOCK(1, vectors)                                                                           \
+    QK_BLOCK(2, vectors)                                                                           \
+    QK_BLOCK(3, vectors)                                                                           \
+    QK_BLOCK(4, vectors)                                                                           \
+    QK_BLOCK(5, vectors)
+QK_BLOCKS(1)
+QK_BLOCKS(2)
+QK_BLOCKS(3)
+QK_BLOCKS(4)
+
+static qk_block *const qk_blocks[BLOCK_VECTORS][BLOCK_ROWS] = {
+    {qk_1x1, qk_2x1, qk_3x1, qk_4x1, qk_5x1},
+    {qk_1x2, qk_2x2, qk_3x2, qk_4x2, qk_5x2},
+    {qk_1x3, qk_2x3, qk_3x3, qk_4x3, qk_5x3},
+    {qk_1x4, qk_2x4, qk_3x4, qk_4x4, qk_5x4},
+};
+
+void attn_qk_packed_f32_neon(const float *const *q, size_t n_rows, const void *packed,
+                             size_t n_keys, size_t dim, float scale, float *scores,
+                             size_t score_stride) {
+    const float *panel = packed;
+    for (size_t j = 0; j < n_keys; j += BLOCK_COLUMNS) {
+        const size_t n = n_keys - j < BLOCK_COLUMNS ? n_keys - j : BLOCK_COLUMNS;
+        const size_t vectors = (n + VF_LANES - 1) / VF_LANES;
+        for (size_t r = 0, rows; r < n_rows; r += rows) {
+            rows = block_rows(n_rows - r, BLOCK_ROWS);
+            qk_blocks[vectors - 1][rows - 1](q + r, panel, dim, scale,
+                                             scores + r * score_stride + j, score_stride);
+        }
+        panel += vectors * VF_LANES * dim;
+    }
+}
