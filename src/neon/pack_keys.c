@@ -1,8 +1,8 @@
 /* Keys packed into panels for qk_packed.
  *
- * A panel is 16 keys wide, the last one a multiple of 4: [feature][key]. It starts at 16 * dim
- * floats times its number. Where keys are missing, the last key stands in for them: its scores fall
- * into the padding of the row.
+ * A panel is 16 keys wide: [feature][key]; the last one is filled up to a multiple of 4 keys. The
+ * layout does not depend on the number of keys, because qk_packed may be asked for fewer. Where
+ * keys are missing, the last one stands in for them: its scores fall into the padding of the row.
  *
  * SPDX-License-Identifier: MIT */
 #include "block.h"
@@ -10,8 +10,7 @@
 #include "transpose.h"
 
 /* Four keys, n of which exist, into their columns of a panel. */
-static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, size_t width,
-                      float *out) {
+static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, float *out) {
     const float *k[VF_LANES];
     UNROLL
     for (size_t i = 0; i < VF_LANES; i++)
@@ -24,10 +23,10 @@ static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, s
             x[i] = vf_load(k[i] + c);
         transpose_4x4(x);
         UNROLL
-        for (int i = 0; i < VF_LANES; i++, out += width)
+        for (int i = 0; i < VF_LANES; i++, out += BLOCK_COLUMNS)
             vf_store(out, x[i]);
     }
-    for (; c < dim; c++, out += width) {
+    for (; c < dim; c++, out += BLOCK_COLUMNS) {
         UNROLL
         for (int i = 0; i < VF_LANES; i++)
             out[i] = k[i][c];
@@ -36,12 +35,8 @@ static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, s
 
 void attn_pack_keys_f32_neon(const float *keys, int64_t stride, size_t n_keys, size_t dim,
                              void *packed) {
-    float *panel = packed;
-    for (size_t j = 0; j < n_keys; j += BLOCK_COLUMNS) {
-        const size_t n = n_keys - j < BLOCK_COLUMNS ? n_keys - j : BLOCK_COLUMNS;
-        const size_t width = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
-        for (size_t i = 0; i < n; i += VF_LANES)
-            pack_four(keys + (int64_t)(j + i) * stride, stride, n - i, dim, width, panel + i);
-        panel += width * dim;
+    for (size_t j = 0; j < n_keys; j += VF_LANES) {
+        float *panel = (float *)packed + j / BLOCK_COLUMNS * BLOCK_COLUMNS * dim;
+        pack_four(keys + (int64_t)j * stride, stride, n_keys - j, dim, panel + j % BLOCK_COLUMNS);
     }
 }

@@ -17,7 +17,7 @@ ALWAYS_INLINE void qk_body(const float *const *q, const float *panel, size_t dim
     UNROLL
     for (int r = 0; r < rows; r++)
         a[r] = q[r];
-    block_multiply(a, panel, vectors * VF_LANES, dim, rows, vectors, true, 0, acc);
+    block_multiply(a, panel, BLOCK_COLUMNS, dim, rows, vectors, true, 0, acc);
     UNROLL
     for (int i = 0; i < rows * vectors; i++) {
         vf_store(scores + i % vectors * VF_LANES, vf_mul(acc[i], vf_set1(scale)));
@@ -53,14 +53,12 @@ void attn_qk_packed_f32_neon(const float *const *q, size_t n_rows, const void *p
                              size_t n_keys, size_t dim, float scale, float *scores,
                              size_t score_stride) {
     const float *panel = packed;
-    for (size_t j = 0; j < n_keys; j += BLOCK_COLUMNS) {
+    for (size_t j = 0; j < n_keys; j += BLOCK_COLUMNS, panel += BLOCK_COLUMNS * dim) {
         const size_t n = n_keys - j < BLOCK_COLUMNS ? n_keys - j : BLOCK_COLUMNS;
-        const size_t vectors = (n + VF_LANES - 1) / VF_LANES;
+        qk_block *const *blocks = qk_blocks[(n - 1) / VF_LANES];
         for (size_t r = 0, rows; r < n_rows; r += rows) {
             rows = block_rows(n_rows - r, BLOCK_ROWS);
-            qk_blocks[vectors - 1][rows - 1](q + r, panel, dim, scale,
-                                             scores + r * score_stride + j, score_stride);
+            blocks[rows - 1](q + r, panel, dim, scale, scores + r * score_stride + j, score_stride);
         }
-        panel += vectors * VF_LANES * dim;
     }
 }
