@@ -131,13 +131,13 @@ run: $(BUILD)/attn ## show attention over the tensors of a real model
 CRITERION_CFLAGS ?= $(shell pkg-config --cflags criterion 2>/dev/null)
 CRITERION_LIBS ?= $(shell pkg-config --libs criterion 2>/dev/null || echo -lcriterion)
 TEST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
-TEST_LINK := $(BUILD)/src/cli/oracle.o $(BUILD)/src/cli/npy.o $(OPENMP_OBJECT) $(BUILD)/libattn.a
+TEST_LINK := $(BUILD)/src/cli/oracle.o $(BUILD)/src/cli/npy.o $(BUILD)/libattn.a $(OPENMP_LINK)
 $(TEST_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(BASE_FLAGS) -D_GNU_SOURCE -Isrc $(OPENMP_CLI) $(CRITERION_CFLAGS) $(CPPFLAGS) $(CFLAGS) \
 	    -c $< -o $@
-$(BUILD)/tests/attn_tests: $(TEST_OBJECTS) $(TEST_LINK)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(OPENMP_LINK) $(CRITERION_LIBS) -lm -lpthread -ldl
+$(BUILD)/tests/attn_tests: $(TEST_OBJECTS) $(filter-out -%,$(TEST_LINK))
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(TEST_OBJECTS) $(TEST_LINK) $(CRITERION_LIBS) -lm -lpthread -ldl
 
 # Plain programs, for what Criterion does not work under.
 STRESS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/stress/*.c))

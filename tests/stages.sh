@@ -13,7 +13,7 @@ mkdir -p "$logs"
 # -n, -k) must not reach the builds here.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 build() {
-    $MAKE -j"$(nproc 2>/dev/null || echo 1)" "$@"
+    $MAKE -s -j"$(nproc 2>/dev/null || echo 1)" "$@"
 }
 build_arm64() {
     lib=$arm64_root/usr/lib/aarch64-linux-gnu
