@@ -162,6 +162,7 @@ float *out_at(const attn_output *t, int64_t b, int64_t h, int64_t token);
 struct reference {
     int64_t rows;
     double *out, *out_bound, *lse, *lse_bound, *weights, *weight_factor;
+    int64_t *visible; /* keys that each row sees */
 };
 struct reference reference_make(const struct trial *t);
 void reference_free(struct reference *reference);
