@@ -32,7 +32,9 @@ all: ## build the libraries and the attn command (the default)
 # ---- Compiler ------------------------------------------------------------------------------------
 
 TARGET := $(shell $(CC) -dumpmachine 2>/dev/null)
-TARGET_ARCH := $(firstword $(subst -, ,$(TARGET)))
+# With -m32 gcc still names its 64-bit target; the kernel sets are for 64 bits.
+ASSERT_64 := echo 'int bits[sizeof(void *) == 8 ? 1 : -1];' | $(CC) $(CFLAGS) -fsyntax-only -x c -
+TARGET_ARCH := $(firstword $(subst -, ,$(TARGET)))$(shell $(ASSERT_64) >/dev/null 2>&1 || echo -32)
 accepts = $(shell $(CC) $(1) -fsyntax-only -x c /dev/null >/dev/null 2>&1 && echo yes)
 links = $(shell echo 'int main(void){return 0;}' | $(CC) $(1) -x c - -o /dev/null >/dev/null 2>&1 && echo yes)
 

@@ -33,13 +33,12 @@ if [ "$(uname -m)" = x86_64 ]; then
         # An operating system that does not save the registers.
         stage 'tests on a Haswell without XSAVE: scalar' emulate scalar "qemu-x86_64 -cpu $haswell,-xsave" "$tests"
     fi
-    arm=aarch64-linux-gnu
-    if ! have $arm-gcc || ! have qemu-aarch64 || [ ! -e $arm64_root/complete ]; then
-        skip 'AArch64' "$arm-gcc, qemu-aarch64 or Criterion for it is missing"
+    if ! have_arm64; then
+        skip 'AArch64' 'aarch64-linux-gnu-gcc, qemu-aarch64 or Criterion for it is missing'
     else
         stage 'AArch64: build' build_arm64 all "$BUILD/arm64/tests/attn_tests"
         stage 'AArch64: no instruction leaves its kernel set' \
-            env CROSS=$arm- sh tests/check_isa_leak.sh "$BUILD/arm64"
+            env CROSS=aarch64-linux-gnu- sh tests/check_isa_leak.sh "$BUILD/arm64"
         stage 'AArch64: tests on an emulated cpu max: neon' emulate 'neon scalar' \
             "qemu-aarch64 -cpu max -L $arm64_root" "$BUILD/arm64/tests/attn_tests"
     fi

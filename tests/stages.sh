@@ -24,6 +24,9 @@ build_arm64() {
 have() {
     command -v "$1" >/dev/null 2>&1
 }
+have_arm64() {
+    have aarch64-linux-gnu-gcc && have qemu-aarch64 && [ -e $arm64_root/complete ]
+}
 
 # stage NAME COMMAND...: runs it; the output is a log that is shown if the command fails.
 stage() {
