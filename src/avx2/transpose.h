@@ -1,0 +1,47 @@
+/* Turns 8 keys into vectors of one feature of 8 keys, four features at a time.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_AVX2_TRANSPOSE_H
+#define ATTN_AVX2_TRANSPOSE_H
+
+#include "unroll.h"
+#include "vec.h"
+
+/* Four features of keys first and first + 4, one key in each 128-bit lane. The insert comes
+ * straight from memory, which keeps it off the one port that shuffles. Only the first n_keys keys
+ * and the first n_features (1 to 4) features are read; others become 0. */
+ALWAYS_INLINE __m256 load_key_pair(const float *keys, int64_t stride, size_t first, size_t n_keys,
+                                   size_t n_features) {
+    const __m128i features =
+        _mm_cmpgt_epi32(_mm_set1_epi32((int)n_features), _mm_setr_epi32(0, 1, 2, 3));
+    __m128 part[2];
+    UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        const size_t j = first + 4 * i;
+        const float *key = keys + (int64_t)j * stride;
+        if (j >= n_keys)
+            part[i] = _mm_setzero_ps();
+        else
+            part[i] = n_features == 4 ? _mm_loadu_ps(key) : _mm_maskload_ps(key, features);
+    }
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(part[0]), part[1], 1);
+}
+
+/* out[f] = feature f of keys 0 .. 7, f < 4: a 4 x 4 transposition in each 128-bit lane. */
+ALWAYS_INLINE void transpose_8x4(const float *keys, int64_t stride, size_t n_keys,
+                                 size_t n_features, __m256 out[4]) {
+    const __m256 a = load_key_pair(keys, stride, 0, n_keys, n_features);
+    const __m256 b = load_key_pair(keys, stride, 1, n_keys, n_features);
+    const __m256 c = load_key_pair(keys, stride, 2, n_keys, n_features);
+    const __m256 d = load_key_pair(keys, stride, 3, n_keys, n_features);
+    const __m256d ab_low = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
+    const __m256d ab_high = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+    const __m256d cd_low = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
+    const __m256d cd_high = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
+    out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(ab_low, cd_low));
+    out[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(ab_low, cd_low));
+    out[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(ab_high, cd_high));
+    out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(ab_high, cd_high));
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* The 8-lane vector operations that the shared row kernels are written in.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_AVX2_VEC_H
+#define ATTN_AVX2_VEC_H
+
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "compile src/avx2 with the flags of its flags.mk"
+#endif
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef __m256 vf;
+typedef __m256 vm; /* all bits of a lane set or clear */
+enum { VF_LANES = 8 };
+
+/* The widest register block: 6 rows of 2 vectors, 12 + 2 + 1 of 16 registers. */
+#define MAX_BLOCK_VECTORS 2
+
+/* Lanes i with begin <= first + i < end. */
+static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
+    const __m256i j =
+        _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(begin), j),
+                                                   _mm256_cmpgt_epi32(_mm256_set1_epi32(end), j)));
+}
+
+/* The first n lanes; all from 8 on. */
+static inline vm vm_first(size_t n) {
+    return vm_range(0, 0, n < VF_LANES ? (int32_t)n : VF_LANES);
+}
+
+static inline vf vf_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x) {
+    _mm256_storeu_ps(p, x);
+}
+static inline vf vf_load_masked(const float *p, vm m) {
+    return _mm256_maskload_ps(p, _mm256_castps_si256(m));
+}
+static inline void vf_store_masked(float *p, vf x, vm m) {
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m), x);
+}
+
+/* The first n lanes, n < VF_LANES. */
+static inline vf vf_load_first(const float *p, size_t n) {
+    return vf_load_masked(p, vm_first(n));
+}
+static inline void vf_store_first(float *p, vf x, size_t n) {
+    vf_store_masked(p, x, vm_first(n));
+}
+
+static inline vf vf_add(vf a, vf b) {
+    return _mm256_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b) {
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b) {
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c) {
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+/* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
+static inline vf vf_max_number(vf a, vf b) {
+    return _mm256_max_ps(a, b);
+}
+
+static inline vf vf_select(vm m, vf a, vf b) {
+    return _mm256_blendv_ps(b, a, m);
+}
+static inline vf vf_zero_where(vm m, vf x) {
+    return _mm256_andnot_ps(m, x);
+}
+static inline vm vf_less(vf a, vf b) {
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+
+/* p * 2^n, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. A
+ * product, not an addition to p's exponent, so that a NaN stays one. */
+static inline vf vf_pow2_scale(vf p, vf magic_n) {
+    const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(magic_n), 23);
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+}
+
+static inline float vf_first(vf x) {
+    return _mm256_cvtss_f32(x);
+}
+
+/* A fixed tree: the upper half onto the lower half, three times. */
+static inline float vf_reduce_add(vf x) {
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
+}
+static inline float vf_reduce_max(vf x) {
+    __m128 z = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
+}
+
+#endif

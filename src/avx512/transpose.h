@@ -1,0 +1,49 @@
+/* Turns 16 keys into vectors of one feature of 16 keys, four features at a time.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_AVX512_TRANSPOSE_H
+#define ATTN_AVX512_TRANSPOSE_H
+
+#include "unroll.h"
+#include "vec.h"
+
+/* Four features of keys first, first + 4, first + 8 and first + 12, one key in each 128-bit lane.
+ * The inserts come straight from memory, which keeps them off the one port that shuffles. Only the
+ * first n_keys keys and the first n_features (1 to 4) features are read; others become 0. */
+ALWAYS_INLINE __m512 load_key_quarter(const float *keys, int64_t stride, size_t first,
+                                      size_t n_keys, size_t n_features) {
+    const __mmask8 features = (__mmask8)((1u << n_features) - 1);
+    __m128 part[4];
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        const size_t j = first + 4 * i;
+        if (n_features == 4)
+            part[i] = j < n_keys ? _mm_loadu_ps(keys + (int64_t)j * stride) : _mm_setzero_ps();
+        else
+            part[i] = j < n_keys ? _mm_maskz_loadu_ps(features, keys + (int64_t)j * stride)
+                                 : _mm_setzero_ps();
+    }
+    __m512 x = _mm512_castps128_ps512(part[0]);
+    x = _mm512_insertf32x4(x, part[1], 1);
+    x = _mm512_insertf32x4(x, part[2], 2);
+    return _mm512_insertf32x4(x, part[3], 3);
+}
+
+/* out[f] = feature f of keys 0 .. 15, f < 4: a 4 x 4 transposition in each 128-bit lane. */
+ALWAYS_INLINE void transpose_16x4(const float *keys, int64_t stride, size_t n_keys,
+                                  size_t n_features, __m512 out[4]) {
+    const __m512 a = load_key_quarter(keys, stride, 0, n_keys, n_features);
+    const __m512 b = load_key_quarter(keys, stride, 1, n_keys, n_features);
+    const __m512 c = load_key_quarter(keys, stride, 2, n_keys, n_features);
+    const __m512 d = load_key_quarter(keys, stride, 3, n_keys, n_features);
+    const __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+    const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    const __m512d cd_low = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+    const __m512d cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+    out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_low, cd_low));
+    out[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_low, cd_low));
+    out[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high));
+    out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high));
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* The 16-lane vector operations that the shared row kernels are written in.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_AVX512_VEC_H
+#define ATTN_AVX512_VEC_H
+
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) ||                   \
+    !defined(__AVX512DQ__)
+#error "compile src/avx512 with the flags of its flags.mk"
+#endif
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef __m512 vf;
+typedef __mmask16 vm;
+enum { VF_LANES = 16 };
+
+/* The widest register block: 6 rows of 4 vectors, 24 + 4 + 1 of 32 registers. */
+#define MAX_BLOCK_VECTORS 4
+
+/* The first n lanes; all from 16 on. */
+static inline vm vm_first(size_t n) {
+    return n >= VF_LANES ? (vm)0xffff : (vm)((1u << n) - 1);
+}
+
+/* Lanes i with begin <= first + i < end, where the range meets the vector. */
+static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
+    const vm below_end = vm_first((size_t)(end - first));
+    return begin <= first ? below_end : (vm)(below_end & ~vm_first((size_t)(begin - first)));
+}
+
+static inline vf vf_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf x) {
+    _mm512_storeu_ps(p, x);
+}
+static inline vf vf_load_masked(const float *p, vm m) {
+    return _mm512_maskz_loadu_ps(m, p);
+}
+static inline void vf_store_masked(float *p, vf x, vm m) {
+    _mm512_mask_storeu_ps(p, m, x);
+}
+
+/* The first n lanes, n < VF_LANES. */
+static inline vf vf_load_first(const float *p, size_t n) {
+    return vf_load_masked(p, vm_first(n));
+}
+static inline void vf_store_first(float *p, vf x, size_t n) {
+    vf_store_masked(p, x, vm_first(n));
+}
+
+static inline vf vf_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b) {
+    return _mm512_sub_ps(a, b);
+}
+static inline vf vf_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c) {
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+/* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
+static inline vf vf_max_number(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
+
+static inline vf vf_select(vm m, vf a, vf b) {
+    return _mm512_mask_blend_ps(m, b, a);
+}
+static inline vm vf_less(vf a, vf b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+
+/* p * 2^n, where magic_n = n + 0x1.8000fep+23 (see exp_nonpositive.h). */
+static inline vf vf_pow2_scale(vf p, vf magic_n) {
+    return _mm512_scalef_ps(p, _mm512_sub_ps(magic_n, _mm512_set1_ps(0x1.8000fep+23f)));
+}
+
+static inline float vf_first(vf x) {
+    return _mm512_cvtss_f32(x);
+}
+
+/* A fixed tree: the upper half onto the lower half, four times. */
+static inline float vf_reduce_add(vf x) {
+    const __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
+}
+static inline float vf_reduce_max(vf x) {
+    const __m256 y = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* A register block of weighted values, for instruction sets that broadcast one operand from memory,
+ * and the walk over a tile's rows; on the vectors of vec.h.
+ *
+ * M rows and N vectors of features: the M * N sums stay in registers while the keys pass by, as in
+ * qk_broadcast.h. Values are read where they lie.
+ *
+ * Include after vec.h, which also gives MAX_BLOCK_VECTORS, the largest N.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_PV_BROADCAST_H
+#define ATTN_PV_BROADCAST_H
+
+#include "kernels.h"
+#include "row_blocks.h"
+#include "unroll.h"
+
+/* Where a block finds its operands: weights of its first row, values and sums of its first feature
+ * as well. */
+struct pv_operands {
+    const float *weights;
+    size_t weight_stride;
+    const float *values;
+    int64_t value_stride;
+    const float *factor; /* null: the sums start from -0 */
+    float *acc;
+    size_t acc_stride;
+    size_t last; /* features in the last vector */
+};
+
+typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
+
+/* Keys [begin, end), all visible to all M rows. masked: the last vector may have fewer features
+ * than lanes. */
+ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const struct pv_operands *o,
+                            int32_t begin, int32_t end) {
+    const vm last = vm_first(o->last);
+    const float *weight[MAX_BLOCK_ROWS];
+    vf acc[MAX_BLOCK_ROWS][MAX_BLOCK_VECTORS];
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        weight[r] = o->weights + (size_t)r * o->weight_stride;
+        const float *a = o->acc + (size_t)r * o->acc_stride;
+        UNROLL
+        for (int v = 0; v < N; v++) {
+            if (!o->factor)
+                acc[r][v] = vf_set1(-0.0f);
+            else if (masked && v == N - 1)
+                acc[r][v] = vf_mul(vf_load_masked(a + v * VF_LANES, last), vf_set1(o->factor[r]));
+            else
+                acc[r][v] = vf_mul(vf_load(a + v * VF_LANES), vf_set1(o->factor[r]));
+        }
+    }
+    const float *value = o->values + begin * o->value_stride;
+    for (int32_t j = begin; j < end; j++, value += o->value_stride) {
+        vf x[MAX_BLOCK_VECTORS];
+        UNROLL
+        for (int v = 0; v < N; v++)
+            x[v] = masked && v == N - 1 ? vf_load_masked(value + v * VF_LANES, last)
+                                        : vf_load(value + v * VF_LANES);
+        UNROLL
+        for (int r = 0; r < M; r++) {
+            const vf w = vf_set1(weight[r][j]);
+            UNROLL
+            for (int v = 0; v < N; v++)
+                acc[r][v] = vf_fma(w, x[v], acc[r][v]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        float *a = o->acc + (size_t)r * o->acc_stride;
+        UNROLL
+        for (int v = 0; v < N; v++) {
+            if (masked && v == N - 1)
+                vf_store_masked(a + v * VF_LANES, acc[r][v], last);
+            else
+                vf_store(a + v * VF_LANES, acc[r][v]);
+        }
+    }
+}
+
+static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {
+    struct pv_operands row = *o;
+    row.weights += r * o->weight_stride;
+    row.acc += r * o->acc_stride;
+    row.factor = o->factor ? o->factor + r : NULL;
+    return row;
+}
+
+/* n rows that see different keys: those that all see go through one block, and each row's own keys
+ * before and after them through a block of one row, in ascending order. So a key that a row does
+ * not see takes no part in its arithmetic. blocks[m - 1] is the block of m rows. */
+static inline void pv_edge(pv_function *const *blocks, const struct pv_operands *o,
+                           const struct attn_visible *visible, size_t n) {
+    static const float keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    struct attn_visible all = visible[0];
+    for (size_t r = 1; r < n; r++) {
+        all.begin = visible[r].begin > all.begin ? visible[r].begin : all.begin;
+        all.end = visible[r].end < all.end ? visible[r].end : all.end;
+    }
+    if (all.begin >= all.end) {
+        for (size_t r = 0; r < n; r++) {
+            const struct pv_operands row = pv_row(o, r);
+            blocks[0](&row, visible[r].begin, visible[r].end);
+        }
+        return;
+    }
+    struct pv_operands rest = *o;
+    int some_before = 0;
+    for (size_t r = 0; r < n; r++)
+        some_before |= visible[r].begin < all.begin;
+    if (some_before) {
+        for (size_t r = 0; r < n; r++) {
+            const struct pv_operands row = pv_row(o, r);
+            blocks[0](&row, visible[r].begin, all.begin);
+        }
+        rest.factor = keep; /* every row has been rescaled */
+    }
+    blocks[n - 1](&rest, all.begin, all.end);
+    rest.factor = keep;
+    for (size_t r = 0; r < n; r++) {
+        const struct pv_operands row = pv_row(&rest, r);
+        if (all.end < visible[r].end)
+            blocks[0](&row, all.end, visible[r].end);
+    }
+}
+
+/* All rows of a tile on the features that o->last describes, in blocks of at most `most` rows. */
+static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
+                           const struct attn_visible *visible, size_t n_rows) {
+    for (size_t r = 0; r < n_rows;) {
+        const size_t n = next_block(n_rows - r, most);
+        const struct pv_operands at = pv_row(&o, r);
+        int same = 1;
+        for (size_t i = 1; i < n; i++)
+            same &=
+                visible[r + i].begin == visible[r].begin && visible[r + i].end == visible[r].end;
+        if (same)
+            blocks[n - 1](&at, visible[r].begin, visible[r].end);
+        else
+            pv_edge(blocks, &at, visible + r, n);
+        r += n;
+    }
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* Asks the compiler to unroll the next loop completely: its trip count is a constant once the
+ * function around it is inlined, and its arrays then live in registers.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_UNROLL_H
+#define ATTN_UNROLL_H
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define UNROLL _Pragma("GCC unroll 64")
+#else
+#define UNROLL
+#endif
+
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NEVER_INLINE static __attribute__((noinline))
+#else
+#define ALWAYS_INLINE static inline
+#define NEVER_INLINE static
+#endif
+
+#endif
