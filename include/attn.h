@@ -174,7 +174,7 @@ struct attn_executor {
  *
  * Error against exact arithmetic on the same inputs, u = 2^-24, valid where no f32 step overflows
  * and at most 2^24 keys are visible; A = max over visible j of |scale| sum_c |q_c k_jc|,
- * X = min(m - min over visible j of s[j], 88) and n visible keys:
+ * X = min(m - min over visible j of s[j], 88), both over the finite scores, and n visible keys:
  *
  *     t = (qk_dim + 2) u A + u (2 X + n_chain + 8 n_merge + 16)
  *     |out_c - exact|  <= (exp(2 t) - 1) sum_j weight_j |v_jc| + n 2^-125 (1 + max_j |v_jc|)

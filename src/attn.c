@@ -25,7 +25,7 @@ static attn_status prepare(const attn_problem *problem, const attn_executor *exe
         return ATTN_ERROR_EXECUTOR;
     const struct attn_sentence none = {0};
     attn_status status = attn_problem_check(problem, true, &call->checked, none);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !call->checked.no_output)
         status = attn_plan_make(&call->checked, executor ? executor->n_workers : 1, &call->plan);
     if (status == ATTN_OK && !(call->kernels = attn_kernels_in_use()))
         status = ATTN_ERROR_ISA;
@@ -85,7 +85,9 @@ attn_status attn_check(const attn_problem *problem, char *buffer, size_t size) {
     attn_status status = attn_problem_check(problem, true, &checked, sentence);
     if (status != ATTN_OK)
         return status;
-    if ((status = attn_plan_make(&checked, 1, &plan)) == ATTN_OK && !attn_kernels_in_use())
+    if (!checked.no_output)
+        status = attn_plan_make(&checked, 1, &plan);
+    if (status == ATTN_OK && !attn_kernels_in_use())
         status = ATTN_ERROR_ISA;
     if (status != ATTN_OK && buffer && size)
         snprintf(buffer, size, "%s", attn_status_string(status));

@@ -53,7 +53,7 @@ static int64_t at_most(int64_t a, int64_t most) {
 
 static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;
-    const int64_t rows = c->p.q_len * c->group;
+    const int64_t rows = at_least(c->p.q_len * c->group, 1);
     const int64_t state_row = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
     const int64_t most = at_least(at_most(STATE_BYTES / state_row, ROWS_MOST), ATTN_ROW_BLOCK) /
                          ATTN_ROW_BLOCK * ATTN_ROW_BLOCK;

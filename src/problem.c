@@ -139,7 +139,7 @@ static attn_status check_parameters(const struct attn_checked *c, struct attn_se
     if (p->align != ATTN_ALIGN_EXPLICIT && p->offset)
         return fail(say, ATTN_ERROR_ALIGNMENT,
                     "offset is given, but align is %d, not ATTN_ALIGN_EXPLICIT", (int)p->align);
-    for (int64_t b = 0; b < p->batch; b++) {
+    for (int64_t b = 0; b < p->batch && !c->no_output; b++) {
         const int64_t keys = attn_key_count(c, b);
         if (keys < 0 || keys > p->kv_cap)
             return fail(say, ATTN_ERROR_KV_LEN,
@@ -179,12 +179,12 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
 
     checked->p = *problem;
     const attn_problem *p = &checked->p;
+    checked->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
     attn_status status;
     if ((status = check_sizes(p, say)) || (status = check_tensors(p, with_data, say)) ||
         (status = check_parameters(checked, say)))
         return status;
     checked->group = p->q_heads ? p->q_heads / p->kv_heads : 1;
     checked->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
-    checked->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
     return ATTN_OK;
 }

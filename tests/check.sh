@@ -11,6 +11,7 @@ isas=${ATTN_EXPECT_ISAS-$(host_isas)}
 tests=$BUILD/tests/attn_tests
 
 stage 'build' build all
+[ $status = 0 ] || exit 1
 stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
 stage 'symbols' sh tests/check_symbols.sh "$BUILD"
 stage 'command line' sh tests/cli.sh "$BUILD/attn"
@@ -37,10 +38,12 @@ if [ "$(uname -m)" = x86_64 ]; then
         skip 'AArch64' 'aarch64-linux-gnu-gcc, qemu-aarch64 or Criterion for it is missing'
     else
         stage 'AArch64: build' build_arm64 all "$BUILD/arm64/tests/attn_tests"
-        stage 'AArch64: no instruction leaves its kernel set' \
-            env CROSS=aarch64-linux-gnu- sh tests/check_isa_leak.sh "$BUILD/arm64"
-        stage 'AArch64: tests on an emulated cpu max: neon' emulate 'neon scalar' \
-            "qemu-aarch64 -cpu max -L $arm64_root" "$BUILD/arm64/tests/attn_tests"
+        if [ $status = 0 ]; then
+            stage 'AArch64: no instruction leaves its kernel set' \
+                env CROSS=aarch64-linux-gnu- sh tests/check_isa_leak.sh "$BUILD/arm64"
+            stage 'AArch64: tests on an emulated cpu max: neon' emulate 'neon scalar' \
+                "qemu-aarch64 -cpu max -L $arm64_root" "$BUILD/arm64/tests/attn_tests"
+        fi
     fi
 fi
 

@@ -138,5 +138,5 @@ for linked in "$build/attn" "$build/libattn.so" "$build/libattn_openmp.so"; do
 done
 
 cat "$report"
-if [ -s "$report" ]; then exit 1; fi
 echo "$count files checked"
+[ ! -s "$report" ] && [ $count -gt 3 ]

@@ -51,8 +51,9 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
         const double s = scale * dot;
         row->weights[j] = s;
         max = s > max || isnan(s) ? s : max;
-        min = s < min ? s : min;
-        abs_products = fmax(abs_products, fabs(scale) * abs_dot);
+        min = s < min && s > -INFINITY ? s : min;
+        if (isfinite(s))
+            abs_products = fmax(abs_products, fabs(scale) * abs_dot);
         if (isnan(max))
             max = NAN;
     }
@@ -80,8 +81,8 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
     double n_chain, n_merge;
     summation_lengths(p, end, end, &n_chain, &n_merge);
     const double spread = fmin(max - min, 88);
-    const double t = (double)(p->qk_dim + 2) * u * abs_products +
-                     u * (2 * spread + n_chain + 8 * n_merge + 16);
+    const double t =
+        (double)(p->qk_dim + 2) * u * abs_products + u * (2 * spread + n_chain + 8 * n_merge + 16);
     row->weight_factor = expm1(2 * t);
     row->lse_bound = t + 4 * u * (fabs(max) + log((double)end) + 1);
     for (int64_t c = 0; c < p->v_dim; c++) {
@@ -93,8 +94,7 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
             largest = fmax(largest, fabs(v));
         }
         row->out[c] = out;
-        row->out_bound[c] =
-            row->weight_factor * magnitude + (double)end * 0x1p-125 * (1 + largest);
+        row->out_bound[c] = row->weight_factor * magnitude + (double)end * 0x1p-125 * (1 + largest);
     }
 }
 

@@ -56,6 +56,13 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
         BLOCK_HOLD(p, );                                                                           \
     } while (0)
 
+#define BLOCK_HOLD_ACC(p)                                                                          \
+    do {                                                                                           \
+        UNROLL                                                                                     \
+        for (int i = 0; i < rows * vectors; i++)                                                   \
+            BLOCK_HOLD(p, "w"(acc[i]));                                                            \
+    } while (0)
+
 #define BLOCK_STEP(lane)                                                                           \
     do {                                                                                           \
         block_load(b, vectors, whole, last, x);                                                    \
@@ -65,18 +72,16 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
             const int r = i % rows, v = i / rows;                                                  \
             acc[r * vectors + v] = vfmaq_laneq_f32(acc[r * vectors + v], x[v], w[r], lane);        \
         }                                                                                          \
-        if (tight) {                                                                               \
-            UNROLL                                                                                 \
-            for (int i = 0; i < rows * vectors; i++)                                               \
-                BLOCK_HOLD(b, "w"(acc[i]));                                                        \
-        }                                                                                          \
+        if (tight)                                                                                 \
+            BLOCK_HOLD_ACC(b);                                                                     \
     } while (0)
 
 #define BLOCK_FOUR_STEPS()                                                                         \
     do {                                                                                           \
         UNROLL                                                                                     \
         for (int r = 0; r < rows; r++) {                                                           \
-            BLOCK_HOLD(a[r], "r"(b));                                                              \
+            if (tight)                                                                             \
+                BLOCK_HOLD_ACC(a[r]);                                                              \
             w[r] = vf_load(a[r]);                                                                  \
             a[r] += 4;                                                                             \
         }                                                                                          \
@@ -89,8 +94,8 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
 /* Continues the chains in acc over n more k. a[r] is where row r of a starts; b steps by stride. */
 ALWAYS_INLINE void block_multiply(const float **a, const float *b, int64_t stride, size_t n,
                                   int rows, int vectors, bool whole, size_t last, vf *acc) {
-    const bool tight = rows * vectors > 4 * BLOCK_VECTORS || vectors > BLOCK_VECTORS;
-    const bool full = rows == BLOCK_ROWS && vectors == BLOCK_VECTORS;
+    const bool tight = rows * vectors >= 4 * BLOCK_VECTORS || vectors > BLOCK_VECTORS;
+    const bool full = rows >= 4 && vectors == BLOCK_VECTORS;
     vf w[BLOCK_ROWS], x[2 * BLOCK_VECTORS];
     if (full) {
         for (size_t left = n / 8; left > 0; left--) {

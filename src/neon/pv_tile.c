@@ -72,13 +72,20 @@ static void pv_narrow(const float *weights, size_t weight_stride,
     }
 }
 
+/* Columns of n keys, to a distance of BLOCK_COLUMNS. */
 static void copy_columns(const float *values, int64_t stride, int32_t n, size_t columns,
                          float *out) {
-    for (int32_t j = 0; j < n; j++, values += stride, out += BLOCK_COLUMNS) {
-        if (columns == BLOCK_COLUMNS) {
-            vst1q_f32_x4(out, vld1q_f32_x4(values));
-            continue;
+    if (columns == BLOCK_COLUMNS) {
+        for (; n >= 4; n -= 4) {
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                vst1q_f32_x4(out, vld1q_f32_x4(values));
+                BLOCK_NEXT_ROW(values, stride);
+                BLOCK_NEXT_ROW(out, BLOCK_COLUMNS);
+            }
         }
+    }
+    for (; n > 0; n--, values += stride, out += BLOCK_COLUMNS) {
         for (size_t c = 0; c + VF_LANES < columns; c += VF_LANES)
             vf_store(out + c, vf_load(values + c));
         vf_store(out + columns - VF_LANES, vf_load(values + columns - VF_LANES));
@@ -95,11 +102,14 @@ void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
         return;
     }
     int32_t begin = INT32_MAX, end = 0; /* what any row sees */
-    for (size_t r = 0; r < n_rows; r++)
+    bool same = true;                   /* all rows see that */
+    for (size_t r = 0; r < n_rows; r++) {
+        same = same && visible[r].begin == visible[0].begin && visible[r].end == visible[0].end;
         if (visible[r].begin < visible[r].end) {
             begin = visible[r].begin < begin ? visible[r].begin : begin;
             end = visible[r].end > end ? visible[r].end : end;
         }
+    }
     if (begin > end)
         begin = end;
 
@@ -122,12 +132,15 @@ void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
             }
             for (size_t r = 0, rows; r < n_rows; r += rows) {
                 rows = block_rows(n_rows - r, BLOCK_ROWS);
-                pv_rows(blocks, rows, visible + r, first, stop, weights + r * weight_stride + first,
-                        weight_stride, from, stride, columns - VF_LANES,
-                        first > begin ? pv_one
-                        : factor      ? factor + r
-                                      : NULL,
-                        acc + r * acc_stride + c, acc_stride);
+                const float *w = weights + r * weight_stride + first;
+                const float *f = first > begin ? pv_one : factor ? factor + r : NULL;
+                float *out = acc + r * acc_stride + c;
+                if (same)
+                    blocks[rows - 1](w, weight_stride, from, stride, stop - first,
+                                     columns - VF_LANES, f, out, acc_stride);
+                else
+                    pv_rows(blocks, rows, visible + r, first, stop, w, weight_stride, from, stride,
+                            columns - VF_LANES, f, out, acc_stride);
             }
             first = stop;
         } while (first < end);
