@@ -20,20 +20,19 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
                     int32_t first, int32_t end, const float *weights, size_t weight_stride,
                     const float *values, int64_t value_stride, size_t last, const float *factor,
                     float *acc, size_t acc_stride) {
-    struct attn_visible own[BLOCK_ROWS], common = {0, end - first};
-    bool before = false;
+    struct attn_visible own[BLOCK_ROWS], common = {0, end - first}, any = {end - first, 0};
     for (size_t r = 0; r < rows; r++) {
         own[r].begin = visible[r].begin > first ? visible[r].begin - first : 0;
         own[r].end = (visible[r].end < end ? visible[r].end : end) - first;
         common.begin = own[r].begin > common.begin ? own[r].begin : common.begin;
         common.end = own[r].end < common.end ? own[r].end : common.end;
+        any.begin = own[r].begin < any.begin ? own[r].begin : any.begin;
+        any.end = own[r].end > any.end ? own[r].end : any.end;
     }
     if (common.begin >= common.end) /* all that a row sees counts as before */
         common.begin = common.end = end - first;
-    for (size_t r = 0; r < rows; r++)
-        before |= own[r].begin < common.begin;
 
-    if (before) {
+    if (any.begin < common.begin) {
         blocks[rows - 1](weights, weight_stride, values, value_stride, 0, last, factor, acc,
                          acc_stride);
         factor = pv_one;
@@ -49,7 +48,7 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
         blocks[rows - 1](weights + common.begin, weight_stride,
                          values + common.begin * value_stride, value_stride,
                          common.end - common.begin, last, factor, acc, acc_stride);
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows && any.end > common.end; r++)
         if (own[r].end > common.end)
             blocks[0](weights + r * weight_stride + common.end, weight_stride,
                       values + common.end * value_stride, value_stride, own[r].end - common.end,
