@@ -16,6 +16,8 @@ stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
 stage 'symbols' sh tests/check_symbols.sh "$BUILD"
 stage 'command line' sh tests/cli.sh "$BUILD/attn"
 stage 'install' sh tests/install.sh
+have pkg-config || skip 'pkg-config' 'it is missing'
+have cmake || absent 'the CMake package' 'cmake is missing'
 if [ -n "$have_criterion" ]; then
     stage 'build the tests' build "$tests"
     [ $status = 0 ] || have_criterion=
