@@ -5,7 +5,8 @@
  * For the scores a is the queries, b a panel of packed keys and k a feature; for the output a is
  * the weights, b the values and k a key. Four k at a time: one register holds four scalars of a
  * row, taken lane by lane by the multiply. 5 rows by 4 vectors are 20 + 5 + 4 = 29 of the 32
- * registers, and 9 load instructions for 80 multiplies.
+ * registers, and 9 load instructions for 80 multiplies. A second set of vectors, to load ahead,
+ * does not fit; a CPU that executes out of order does not need it.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_NEON_BLOCK_H
@@ -44,9 +45,7 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
     x[vectors - 1] = vf_load(p + (whole ? (size_t)(vectors - 1) * VF_LANES : last));
 }
 
-/* Compilers like to load ahead, for which a block this large has no registers left: they spill. So
- * the next addresses are made to depend, as far as the compiler knows, on every accumulator, and no
- * load moves up across a step. It costs no instruction. */
+/* Nothing, after which the compiler believes that address depends on on_what. */
 #define BLOCK_HOLD(address, on_what) __asm__("" : "+r"(address) : on_what)
 
 /* One address after the other, instead of one register for each row. */
@@ -56,6 +55,8 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
         BLOCK_HOLD(p, );                                                                           \
     } while (0)
 
+/* Compilers like to load ahead, for which a full block has no registers left: they spill. So the
+ * next addresses are made to depend on every accumulator, and no load moves up across a step. */
 #define BLOCK_HOLD_ACC(p)                                                                          \
     do {                                                                                           \
         UNROLL                                                                                     \

@@ -81,13 +81,16 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
 static inline vf vf_select(vm m, vf a, vf b) {
     return vbslq_f32(m, a, b);
 }
+
 /* 0 where m, else x. */
 static inline vf vf_zero_where(vm m, vf x) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), m));
 }
+
+/* False for NaN. */
 static inline vm vf_less(vf a, vf b) {
     return vcltq_f32(a, b);
-} /* false for NaN */
+}
 
 /* p * 2^n, for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */
 static inline vf vf_pow2_scale(vf p, vf magic_n) {
