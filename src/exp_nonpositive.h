@@ -32,8 +32,8 @@ static inline vf exp_nonpositive(vf x) {
     p = vf_fma(p, r, vf_set1(0x1.fffff8p-2f));
     p = vf_fma(p, r, vf_set1(1.0f));
     p = vf_fma(p, r, vf_set1(1.0f));
-    return vf_select(vf_less(x, vf_set1(ATTN_EXP_LAST_NORMAL)), vf_set1(0.0f),
-                     vf_pow2_scale(p, magic_n));
+    const vm not_normal = vf_less(x, vf_set1(ATTN_EXP_LAST_NORMAL));
+    return vf_zero_where(not_normal, vf_pow2_scale(p, magic_n));
 }
 
 #endif
