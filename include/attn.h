@@ -172,29 +172,32 @@ struct attn_executor {
  * other rows, batch, strides, capacity, or on which outputs are asked for, so that decoding token
  * by token gives the bits of the prefill.
  *
- * Error against exact arithmetic on the same inputs, u = 2^-24, valid where no f32 step overflows
- * and at most 2^24 keys are visible; A = max over visible j of |scale| sum_c |q_c k_jc|,
- * X = min(m - min over visible j of s[j], 88), both over the finite scores, and n visible keys:
+ * Error against exact arithmetic on the same inputs, where no f32 step overflows, at most 2^24 keys
+ * are visible, qk_dim <= 4096 and qk_dim |scale| <= 2^120. With u = 2^-24, n visible keys,
+ * A = max |scale| sum_c |q_c k_jc| and X = min(m - min s[j], 88), both over the visible j with a
+ * finite score:
  *
  *     t = (qk_dim + 2) u A + u (2 X + n_chain + 8 n_merge + 16)
  *     |out_c - exact|  <= (exp(2 t) - 1) sum_j weight_j |v_jc| + n 2^-125 (1 + max_j |v_jc|)
  *     |weight_j - exact| <= (exp(2 t) - 1) weight_j + 2^-125
  *     |lse - exact| <= t + 4 u (|m| + log(n) + 1)
  *
- * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then an eighth of the
- * largest power of two that is not above the number of keys up to the last one seen; n_merge is
- * ceil(keys / 512), or ceil(keys / tile) where packed keys of 512 tokens would exceed 512 KiB.
+ * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth of
+ * the largest power of two that is not above the number of keys up to the last visible one,
+ * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where packed
+ * keys of 512 tokens would exceed 512 KiB.
  *
- * Derivation. (Score) A chain of d products and sums errs by at most d u sum|q k| to first order,
- * the product with scale by one u more; the maximum m is one of the computed scores, so every
- * weight's exponent errs by at most 2 (d + 1) u A, and A's share in exp(2 t) covers numerator and
- * denominator once each. (Exponential) s - m is rounded once: at most u X while the result is not
- * flushed; exp errs by 1 ULP, 2 u; results below 2^-126 become 0, the n 2^-125 term. (Rescaling)
- * each of n_merge steps multiplies by a factor whose exponent is rounded (these roundings sum to at
- * most u X since the maximum only rises), 1 ULP off, and rounds the product and the sum: at most
- * 8 u a step. (Sums) numerator and denominator are chains of at most n_chain rounded additions.
- * (End) reciprocal and product: 2 u. All of it is below t for numerator and for denominator, and
- * the quotient of the two errs by at most exp(2 t) - 1 relative to sum_j weight_j |v_jc|.
+ * Derivation. Write the computed numerator as sum_j exp(s_j - m + a_j) v_jc and the computed
+ * denominator as sum_j exp(s_j - m + b_j): if |a_j|, |b_j| <= t, their quotient errs by at most
+ * exp(2 t) - 1 relative to sum_j weight_j |v_jc|. What a_j and b_j gather, a factor 1 + e with
+ * |e| <= k u counting k u: (score) a chain of d products and sums and the product with scale err by
+ * at most ((1 + u)^(d+1) - 1) A <= (d + 2) u A, in the exponent; (differences) s - m, and the
+ * differences of maxima by which states are rescaled, are rounded once each: they add up to the way
+ * from s_j to the final maximum, so u X, twice for good measure; beyond 88 the weight is below
+ * 2^-126; (exponential) 1 ULP, 2 u, in the weight; (rescaling) each tile and each merge multiplies
+ * by a factor 2 u off, rounds the product and then the sum: at most 8 u for a tile and its merge;
+ * (sums) at most n_chain additions to a term, and 5 in the tree over the lanes; (end) reciprocal
+ * and product, 2 u. Weights below 2^-126 become 0, and so may products: the terms with 2^-125.
  *
  * Errors: every misuse is reported before the first write; see attn_check(). */
 ATTN_API attn_status attn_forward(const attn_problem *problem, void *workspace,
