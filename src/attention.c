@@ -50,7 +50,7 @@ struct tile {
 };
 
 static struct state state_at(const struct job *job, float *base) {
-    const size_t rows = (job->plan->state_floats) / (job->plan->v_stride + 2);
+    const size_t rows = job->plan->state_rows;
     const struct state s = {base, base + rows * job->plan->v_stride,
                             base + rows * (job->plan->v_stride + 1)};
     return s;
@@ -140,7 +140,7 @@ static void score_tile(const struct job *job, const struct scratch *w, const str
     const float *q[ATTN_ROW_BLOCK];
     query_rows(job, rows, q);
     const attn_problem *p = &job->c->p;
-    const size_t stride = job->plan->score_floats / ATTN_ROW_BLOCK;
+    const size_t stride = job->plan->score_stride;
     if (tile->is_packed)
         job->kernels->qk_packed(q, (size_t)rows->n, w->packed, (size_t)n_keys, (size_t)p->qk_dim,
                                 job->c->scale, w->scores, stride);
@@ -152,7 +152,7 @@ static void score_tile(const struct job *job, const struct scratch *w, const str
 /* Adds the tile to the state of at most ATTN_ROW_BLOCK rows. */
 static void attend_tile(const struct job *job, const struct scratch *w,
                         const struct attn_rows *rows, const struct tile *tile, struct state state) {
-    const size_t n = (size_t)rows->n, stride = job->plan->score_floats / ATTN_ROW_BLOCK;
+    const size_t n = (size_t)rows->n, stride = job->plan->score_stride;
     struct attn_visible visible[ATTN_ROW_BLOCK];
     float factor[ATTN_ROW_BLOCK];
     if (tile->is_first)
@@ -258,7 +258,7 @@ static void write_weights_of_tile(const struct job *job, const struct scratch *w
                                   const struct attn_rows *rows, const struct tile *tile,
                                   struct state state) {
     const attn_problem *p = &job->c->p;
-    const size_t stride = job->plan->score_floats / ATTN_ROW_BLOCK;
+    const size_t stride = job->plan->score_stride;
     struct attn_visible visible[ATTN_ROW_BLOCK];
     float m[ATTN_ROW_BLOCK], l[ATTN_ROW_BLOCK] = {0}, factor[ATTN_ROW_BLOCK];
     const int64_t n_keys = ranges_in_tile(job, rows, tile, visible);

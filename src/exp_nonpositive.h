@@ -1,4 +1,4 @@
-/* exp(x) for x <= 0, on the vectors of vec.h.
+/* exp(x) for x <= 0, on the vectors of vec.h, SOFTMAX_VECTORS (from there) or fewer at once.
  *
  *     n = round(x / ln 2),  r = x - n ln 2 in [-ln(2)/2, ln(2)/2],  exp(x) = 2^n exp(r)
  *
@@ -16,24 +16,37 @@
 #define ATTN_EXP_NONPOSITIVE_H
 
 #include "kernels.h"
+#include "unroll.h"
 
 /* Adding it rounds to an integer and leaves n + 127, the exponent field of 2^n, in the low bits:
  * 1.5 * 2^23 is where a float's unit is 1, with room for a sign. */
 #define EXP_MAGIC 0x1.8000fep+23f
 
+/* N vectors at once, step by step: one vector is a chain of a dozen dependent operations, which a
+ * CPU that executes in order can only overlap if they come interleaved. */
+ALWAYS_INLINE void exp_nonpositive_n(const int N, vf *x) {
+    vf magic_n[SOFTMAX_VECTORS], r[SOFTMAX_VECTORS], p[SOFTMAX_VECTORS];
+#define EACH                                                                                       \
+    UNROLL                                                                                         \
+    for (int i = 0; i < N; i++)
+    EACH magic_n[i] = vf_fma(x[i], vf_set1(0x1.715476p+0f), vf_set1(EXP_MAGIC)); /* log2(e) */
+    EACH p[i] = vf_sub(magic_n[i], vf_set1(EXP_MAGIC));                          /* n */
+    EACH r[i] = vf_fnma(p[i], vf_set1(0x1.62e4p-1f), x[i]);    /* LN2_HIGH: 16 bits */
+    EACH r[i] = vf_fnma(p[i], vf_set1(0x1.7f7d1cp-20f), r[i]); /* ln 2 - LN2_HIGH */
+    EACH p[i] = vf_fma(vf_set1(0x1.687bf6p-10f), r[i], vf_set1(0x1.123b9ep-7f));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.555b58p-5f));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.55548ep-3f));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.fffff8p-2f));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
+    EACH x[i] = vf_zero_where(vf_less(x[i], vf_set1(ATTN_EXP_LAST_NORMAL)),
+                              vf_pow2_scale(p[i], magic_n[i]));
+#undef EACH
+}
+
 static inline vf exp_nonpositive(vf x) {
-    const vf magic_n = vf_fma(x, vf_set1(0x1.715476p+0f), vf_set1(EXP_MAGIC)); /* log2(e) */
-    const vf n = vf_sub(magic_n, vf_set1(EXP_MAGIC));
-    vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x); /* LN2_HIGH: 16 bits */
-    r = vf_fnma(n, vf_set1(0x1.7f7d1cp-20f), r); /* ln 2 - LN2_HIGH */
-    vf p = vf_fma(vf_set1(0x1.687bf6p-10f), r, vf_set1(0x1.123b9ep-7f));
-    p = vf_fma(p, r, vf_set1(0x1.555b58p-5f));
-    p = vf_fma(p, r, vf_set1(0x1.55548ep-3f));
-    p = vf_fma(p, r, vf_set1(0x1.fffff8p-2f));
-    p = vf_fma(p, r, vf_set1(1.0f));
-    p = vf_fma(p, r, vf_set1(1.0f));
-    const vm not_normal = vf_less(x, vf_set1(ATTN_EXP_LAST_NORMAL));
-    return vf_zero_where(not_normal, vf_pow2_scale(p, magic_n));
+    exp_nonpositive_n(1, &x);
+    return x;
 }
 
 #endif

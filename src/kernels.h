@@ -46,7 +46,8 @@ struct attn_kernels {
     void (*pack_keys)(const float *keys, int64_t stride, size_t n_keys, size_t dim, void *packed);
 
     /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
-     * the product with scale rounded once. */
+     * the product with scale rounded once. qk_packed may be asked for fewer keys than were packed:
+     * the first n_keys of them. */
     void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
                       size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,

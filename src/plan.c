@@ -11,14 +11,13 @@ enum { SPAN_MIN = 512, SPANS_PER_DOUBLING = 8 };
  * cache. */
 enum { PACKED_BYTES = 512 * 1024, STATE_BYTES = 384 * 1024 };
 
-/* Packing a tile costs as much as about eight rows of scores: 768 rows make that 1 %, and below 192
- * rows a task no longer pays for its own packing by running apart. */
-enum { ROWS_MOST = 768, ROWS_WORTH_A_TASK = 192 };
+/* Packing a tile costs as much as about five rows of it: with 768 rows that is below 1 %, and below
+ * 96 a task is not worth its own packing. */
+enum { ROWS_MOST = 768, ROWS_WORTH_A_TASK = 96 };
 
-/* Tasks differ in length where causal: four for each worker even that out. Where rows are too few
- * for two each, the spans of the keys become tasks, unless there are so many rows that their states
- * would outgrow what they save. */
-enum { TASKS_PER_WORKER = 4, TASKS_TOO_FEW = 2, ROWS_TO_SPLIT = 64 };
+/* Tasks differ in length where causal: four for each worker even that out. Where there are fewer
+ * than two for each and the rows are too few to be cut, the spans of the keys become tasks. */
+enum { TASKS_PER_WORKER = 4, TASKS_TOO_FEW = 2 };
 
 struct attn_key_range attn_span(int64_t index) {
     if (index < SPANS_PER_DOUBLING)
@@ -81,17 +80,16 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
     plan->spans = c->p.kv_cap ? attn_span_of(c->p.kv_cap - 1) + 1 : 0;
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
-                  c->p.q_len * c->group <= ROWS_TO_SPLIT;
+                  c->p.q_len * c->group < 2 * ROWS_WORTH_A_TASK;
 
-    const size_t state_row = plan->v_stride + 2;
-    const int64_t rows =
-        at_most(plan->rows_per_task, round_up(c->p.q_len * c->group, ATTN_ROW_BLOCK));
+    plan->state_rows = (size_t)at_most(plan->rows_per_task, c->p.q_len * c->group);
     const int64_t tile =
         at_most(plan->tile_keys, round_up(at_least(c->p.kv_cap, 1), ATTN_SCORE_PAD));
     size_t bytes = 0;
     plan->packed_floats = (size_t)(tile * c->p.qk_dim);
-    plan->score_floats = (size_t)(tile * ATTN_ROW_BLOCK);
-    plan->state_floats = (size_t)round_up(rows * (int64_t)state_row, 16);
+    plan->score_stride = (size_t)tile;
+    plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
+    plan->state_floats = (size_t)round_up((int64_t)(plan->state_rows * (plan->v_stride + 2)), 16);
     plan->worker_floats = plan->packed_floats + plan->score_floats + 2 * plan->state_floats;
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t split_floats;

@@ -42,7 +42,7 @@ struct attn_plan {
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
-    size_t v_stride;
+    size_t v_stride, state_rows, score_stride;
     size_t packed_floats, score_floats, state_floats;
     size_t worker_floats; /* packed, scores, two states */
     size_t workspace_bytes;

@@ -59,6 +59,18 @@ static inline float softmax_row(float *s, int32_t begin, int32_t end, float *m, 
     } while (0)
     if (j < begin)
         SOFTMAX_CUT_VECTOR();
+    for (; j + SOFTMAX_VECTORS * VF_LANES <= body_end; j += SOFTMAX_VECTORS * VF_LANES) {
+        vf x[SOFTMAX_VECTORS];
+        UNROLL
+        for (int i = 0; i < SOFTMAX_VECTORS; i++)
+            x[i] = vf_sub(vf_load(s + j + i * VF_LANES), z);
+        exp_nonpositive_n(SOFTMAX_VECTORS, x);
+        UNROLL
+        for (int i = 0; i < SOFTMAX_VECTORS; i++) {
+            vf_store(s + j + i * VF_LANES, x[i]);
+            sum = vf_add(sum, x[i]);
+        }
+    }
     for (; j < body_end; j += VF_LANES) {
         const vf p = exp_nonpositive(vf_sub(vf_load(s + j), z));
         vf_store(s + j, p);

@@ -16,6 +16,9 @@ typedef __m256 vf;
 typedef __m256 vm; /* all bits of a lane set or clear */
 enum { VF_LANES = 8 };
 
+/* Vectors that go through the exponential together; the registers allow it. */
+#define SOFTMAX_VECTORS 2
+
 /* The widest register block: 6 rows of 2 vectors, 12 + 2 + 1 of 16 registers. */
 #define MAX_BLOCK_VECTORS 2
 

@@ -17,6 +17,9 @@ typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VF_LANES = 16 };
 
+/* Vectors that go through the exponential together; the registers allow it. */
+#define SOFTMAX_VECTORS 4
+
 /* The widest register block: 6 rows of 4 vectors, 24 + 4 + 1 of 32 registers. */
 #define MAX_BLOCK_VECTORS 4
 
@@ -79,7 +82,9 @@ static inline vf vf_max_number(vf a, vf b) {
 static inline vf vf_select(vm m, vf a, vf b) {
     return _mm512_mask_blend_ps(m, b, a);
 }
-static inline vf vf_zero_where(vm m, vf x) { return _mm512_maskz_mov_ps((vm)~m, x); }
+static inline vf vf_zero_where(vm m, vf x) {
+    return _mm512_maskz_mov_ps((vm)~m, x);
+}
 static inline vm vf_less(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }

@@ -20,6 +20,9 @@ typedef uint32x4_t vm; /* a mask: each lane all ones or all zeros */
 
 enum { VF_LANES = 4 };
 
+/* Vectors that go through the exponential together; the registers allow it. */
+#define SOFTMAX_VECTORS 4
+
 static inline vf vf_set1(float x) {
     return vdupq_n_f32(x);
 }
