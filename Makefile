@@ -161,6 +161,22 @@ check-all: ## check-extra, then check
 	@$(MAKE) --no-print-directory check-extra
 	@$(MAKE) --no-print-directory check
 
+# ---- Benchmarks ----------------------------------------------------------------------------------
+
+define limits_rule
+$(BUILD)/bench/limits_$(1).o: bench/limits.c $(BUILD)/settings
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE_FLAGS) -ffp-contract=fast -Isrc $$(HAVE_ISAS) $$(CPPFLAGS) $$(CFLAGS) \
+	    $$(FLAGS_$(1)) -DISA=$(1) -c $$< -o $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call limits_rule,$(isa))))
+LIMITS := $(ISAS:%=$(BUILD)/bench/limits_%.o)
+$(BUILD)/bench/timing: bench/timing.c $(LIMITS) $(BUILD)/libattn.a
+	$(CC) $(BASE_FLAGS) -Isrc $(HAVE_ISAS) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIMITS) \
+	    $(BUILD)/libattn.a -lm
+bench: $(BUILD)/bench/timing ## time attention as a fraction of what this machine can do
+	$(BUILD)/bench/timing
+
 FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
               examples/*.c bench/*.[ch])
 format: ## lay out the source with clang-format
@@ -223,4 +239,4 @@ help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(OPENMP_OBJECT) $(TEST_OBJECTS)) \
-         $(STRESS:%=%.d)
+         $(STRESS:%=%.d) $(LIMITS:.o=.d) $(BUILD)/bench/timing.d

@@ -10,15 +10,13 @@ struct limits {
     const char *isa;
     /* Executes f32 multiply-adds on registers and returns how many floating-point operations they
      * were; *sink keeps the compiler from dropping them. */
-    double (*fma)(size_t rounds, float *sink);
+    double (*multiply_add)(size_t rounds, float *sink);
     /* Reads n floats once, in order, prefetching `ahead` floats before use (0: not at all). */
     float (*read)(const float *data, size_t n, size_t ahead);
 };
 
-#define LIMITS(isa) extern const struct limits limits_##isa;
-LIMITS(avx512)
-LIMITS(avx2)
-LIMITS(neon)
-LIMITS(scalar)
+#define ATTN_ISA(isa) extern const struct limits limits_##isa;
+#include "isa.def"
+#undef ATTN_ISA
 
 #endif

@@ -1,7 +1,8 @@
 /* Times attention as a fraction of what the machine can do: each call stands between two
  * measurements of the limit in the same process, because a shared machine's clock moves.
  *
- *     taskset -c 1 build/bench/timing [ISA...]
+ *     taskset -c 1 build/bench/timing [ISA...]          all but scalar unless named
+ *     WORK="d 128" taskset -c 1 build/bench/timing      only works whose name has that in it
  *
  * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
@@ -53,11 +54,11 @@ static float *random_floats(size_t n) {
 }
 
 /* Operations per second of multiply-adds alone, over about 2 ms. */
-static double fma_rate(const struct limits *limits) {
+static double multiply_add_rate(const struct limits *limits) {
     const double begin = seconds();
     double operations = 0;
     do
-        operations += limits->fma(5000, &sink);
+        operations += limits->multiply_add(5000, &sink);
     while (seconds() - begin < 2e-3);
     return operations / (seconds() - begin);
 }
@@ -105,7 +106,8 @@ static void time_work(const struct work *w, const struct limits *limits) {
     const double start = seconds();
     while (n < MOST && (n < 9 || seconds() - start < 2.5)) {
         /* As long a burst of calls as of the limit's loop. */
-        const double before = w->streams ? read_rate(limits, k, v, kv_size) : fma_rate(limits);
+        const double before =
+            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits);
         const double begin = seconds();
         int calls = 0;
         do {
@@ -114,7 +116,8 @@ static void time_work(const struct work *w, const struct limits *limits) {
             calls++;
         } while (seconds() - begin < 2e-3);
         const double rate = amount * calls / (seconds() - begin);
-        const double after = w->streams ? read_rate(limits, k, v, kv_size) : fma_rate(limits);
+        const double after =
+            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits);
         limit = w->streams ? fmax(before, after) : (before + after) / 2;
         if (n++ > 0) {
             ratios[n - 2] = rate / limit;
@@ -131,17 +134,15 @@ static void time_work(const struct work *w, const struct limits *limits) {
 }
 
 static const struct limits *const all_limits[] = {
-#if defined(__x86_64__)
-    &limits_avx512, &limits_avx2,
-#elif defined(__aarch64__)
-    &limits_neon,
-#endif
-    &limits_scalar,
+#define ATTN_ISA(isa) &limits_##isa,
+#include "isa.def"
+#undef ATTN_ISA
 };
 
 int main(int argc, char **argv) {
     const char *only = getenv("WORK");
-    printf("ISA     work                                       ratio  [ 10 %%  90 %%]   mean rate\n");
+    printf(
+        "ISA     work                                       ratio  [ 10 %%  90 %%]   mean rate\n");
     for (const char *const *isa = attn_isa_list(); *isa; isa++) {
         int wanted = argc == 1 && strcmp(*isa, "scalar") != 0;
         for (int i = 1; i < argc; i++)
