@@ -41,7 +41,7 @@ if [ -n "$missing" ]; then
     elif sudo -n true 2>/dev/null; then
         as_root='sudo -n'
     else
-        give_up "sudo asks for a password; please run: sudo apt-get install$missing"
+        give_up "this needs root; please run: sudo apt-get install$missing"
     fi
     echo "deps: installing$missing"
     # shellcheck disable=SC2086 # lists of words
