@@ -51,7 +51,6 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const st
         }
     }
     const float *value = o->values + begin * o->value_stride;
-    UNROLL_BY_4
     for (int32_t j = begin; j < end; j++, value += o->value_stride) {
         vf x[MAX_BLOCK_VECTORS];
         UNROLL

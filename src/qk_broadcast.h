@@ -28,7 +28,6 @@ ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const 
         for (int v = 0; v < N; v++)
             acc[r][v] = vf_set1(0.0f);
     }
-    UNROLL_BY_4
     for (size_t c = 0; c < dim; c++) {
         vf key[MAX_BLOCK_VECTORS];
         UNROLL

@@ -19,6 +19,9 @@
 bool check_quick(void);
 int64_t check_count(int64_t full);
 
+/* TEST_EMULATOR is set (see emulator_exec.c). */
+bool check_is_emulated(void);
+
 /* One line on the test program's output, whatever Criterion's verbosity. */
 void check_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -69,6 +72,10 @@ enum slot {
  * holds one piece at a time. Filled with 0xff bytes: floats are NaN. */
 void *guarded(enum slot slot, size_t bytes, enum side side);
 float *guarded_floats(enum slot slot, size_t n, enum side side);
+
+/* Bytes between the end of guarded memory and its page: 0, but on an emulator whose masked loads
+ * touch what they mask out. */
+size_t check_guard_slack(void);
 
 /* ---- Bits -------------------------------------------------------------------------------------
  */

@@ -278,6 +278,11 @@ static int first_call_of_process(size_t n_threads) {
 
 /* O8. Nothing has been selected in this process, nor in any that it forks. */
 Test(dispatch, first_call_by_many_threads, .timeout = 300) {
+    if (check_is_emulated()) { /* QEMU 7.2 cannot start threads after fork() */
+        check_say("emulated: first call by %zu threads in one process, not in 100", (size_t)8);
+        cr_assert(first_call_of_process(8) == 0);
+        return;
+    }
     const int processes = (int)check_count(100);
     const size_t n_threads = check_quick() ? 8 : MAX_THREADS;
     if (check_quick())
