@@ -191,14 +191,35 @@ static struct tile prepare_tile(const struct job *job, const struct scratch *w,
     return tile;
 }
 
+/* Asks for part `part` of `parts` of the keys and values of the tile that begins at `begin`, so
+ * that they are in the second-level cache when that tile's turn comes: packing and the first block
+ * of rows would otherwise wait for memory. */
+static void prefetch_tile(const struct job *job, const struct attn_rows *rows, int64_t begin,
+                          struct attn_key_range seen, int64_t part, int64_t parts) {
+#if defined(__GNUC__)
+    enum { LINE = 64 / sizeof(float) };
+    const attn_problem *p = &job->c->p;
+    const struct attn_key_range keys = attn_range_clip(seen, begin, begin + job->plan->tile_keys);
+    const int64_t n = keys.end - keys.begin;
+    for (int64_t j = n * part / parts; j < n * (part + 1) / parts; j++) {
+        const float *k = input_row(&p->k, rows->batch, rows->kv_head, keys.begin + j);
+        const float *v = input_row(&p->v, rows->batch, rows->kv_head, keys.begin + j);
+        for (int64_t c = 0; c < p->qk_dim; c += LINE)
+            __builtin_prefetch(k + c, 0, 2);
+        for (int64_t c = 0; c < p->v_dim; c += LINE)
+            __builtin_prefetch(v + c, 0, 2);
+    }
+#endif
+}
+
 /* Computes the state of the rows over one span into `state`, every row of it. If `into` is not
  * null, each block of rows is merged into it as soon as its span is complete; where the span is a
  * single tile, `state` then holds one block after the other in the same, cached place. */
 static void attend_span(const struct job *job, const struct scratch *w,
                         const struct attn_rows *rows, struct attn_key_range span,
-                        struct attn_key_range seen, struct state state, const struct state *into) {
+                        struct attn_key_range all, struct state state, const struct state *into) {
     const int64_t tile_keys = job->plan->tile_keys;
-    seen = attn_range_clip(seen, span.begin, span.end);
+    const struct attn_key_range seen = attn_range_clip(all, span.begin, span.end);
     const int64_t first = span.begin + (seen.begin - span.begin) / tile_keys * tile_keys;
     const bool single = seen.end - first <= tile_keys;
     for (int64_t begin = first; begin < seen.end; begin += tile_keys) {
@@ -206,6 +227,9 @@ static void attend_span(const struct job *job, const struct scratch *w,
         tile.is_first = begin == first;
         for (int64_t r = 0; r < rows->n; r += ATTN_ROW_BLOCK) {
             const struct attn_rows block = row_block(rows, r);
+            if (tile.is_packed)
+                prefetch_tile(job, rows, begin + tile_keys, all, r / ATTN_ROW_BLOCK,
+                              (rows->n + ATTN_ROW_BLOCK - 1) / ATTN_ROW_BLOCK);
             const struct state at = state_of_row(job, state, into && single ? 0 : r);
             if (into) { /* a block that sees nothing of the span leaves the merged state alone */
                 const struct attn_key_range keys =
