@@ -29,11 +29,11 @@ struct pv_operands {
 
 typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
 
-/* Keys [begin, end), all visible to all M rows. masked: the last vector may have fewer features
- * than lanes. */
-ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const struct pv_operands *o,
-                            int32_t begin, int32_t end) {
-    const vm last = vm_first(o->last);
+/* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
+ * a vector (see vf_load_last). */
+ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
+                            const struct pv_operands *o, int32_t begin, int32_t end) {
+    const size_t last = o->last;
     const float *weight[MAX_BLOCK_ROWS];
     vf acc[MAX_BLOCK_ROWS][MAX_BLOCK_VECTORS];
     UNROLL
@@ -42,12 +42,13 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const st
         const float *a = o->acc + (size_t)r * o->acc_stride;
         UNROLL
         for (int v = 0; v < N; v++) {
-            if (!o->factor)
+            if (!o->factor) {
                 acc[r][v] = vf_set1(-0.0f);
-            else if (masked && v == N - 1)
-                acc[r][v] = vf_mul(vf_load_masked(a + v * VF_LANES, last), vf_set1(o->factor[r]));
-            else
-                acc[r][v] = vf_mul(vf_load(a + v * VF_LANES), vf_set1(o->factor[r]));
+            } else {
+                const vf past = v == N - 1 ? vf_load_last(a + v * VF_LANES, last, short_row)
+                                           : vf_load(a + v * VF_LANES);
+                acc[r][v] = vf_mul(past, vf_set1(o->factor[r]));
+            }
         }
     }
     const float *value = o->values + begin * o->value_stride;
@@ -55,8 +56,8 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const st
         vf x[MAX_BLOCK_VECTORS];
         UNROLL
         for (int v = 0; v < N; v++)
-            x[v] = masked && v == N - 1 ? vf_load_masked(value + v * VF_LANES, last)
-                                        : vf_load(value + v * VF_LANES);
+            x[v] = v == N - 1 ? vf_load_last(value + v * VF_LANES, last, short_row)
+                              : vf_load(value + v * VF_LANES);
         UNROLL
         for (int r = 0; r < M; r++) {
             const vf w = vf_set1(weight[r][j]);
@@ -69,12 +70,9 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int masked, const st
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;
         UNROLL
-        for (int v = 0; v < N; v++) {
-            if (masked && v == N - 1)
-                vf_store_masked(a + v * VF_LANES, acc[r][v], last);
-            else
-                vf_store(a + v * VF_LANES, acc[r][v]);
-        }
+        for (int v = 0; v < N - 1; v++)
+            vf_store(a + v * VF_LANES, acc[r][v]);
+        vf_store_last(a + (N - 1) * VF_LANES, acc[r][N - 1], last, short_row);
     }
 }
 

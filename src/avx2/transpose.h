@@ -12,8 +12,6 @@
  * and the first n_features (1 to 4) features are read; others become 0. */
 ALWAYS_INLINE __m256 load_key_pair(const float *keys, int64_t stride, size_t first, size_t n_keys,
                                    size_t n_features) {
-    const __m128i features =
-        _mm_cmpgt_epi32(_mm_set1_epi32((int)n_features), _mm_setr_epi32(0, 1, 2, 3));
     __m128 part[2];
     UNROLL
     for (size_t i = 0; i < 2; i++) {
@@ -21,8 +19,11 @@ ALWAYS_INLINE __m256 load_key_pair(const float *keys, int64_t stride, size_t fir
         const float *key = keys + (int64_t)j * stride;
         if (j >= n_keys)
             part[i] = _mm_setzero_ps();
+        else if (n_features == 4)
+            part[i] = _mm_loadu_ps(key);
         else
-            part[i] = n_features == 4 ? _mm_loadu_ps(key) : _mm_maskload_ps(key, features);
+            part[i] =
+                _mm_setr_ps(key[0], n_features > 1 ? key[1] : 0, n_features > 2 ? key[2] : 0, 0);
     }
     return _mm256_insertf128_ps(_mm256_castps128_ps256(part[0]), part[1], 1);
 }

@@ -30,65 +30,71 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
                                                    _mm256_cmpgt_epi32(_mm256_set1_epi32(end), j)));
 }
 
-/* The first n lanes; all from 8 on. */
-static inline vm vm_first(size_t n) {
-    return vm_range(0, 0, n < VF_LANES ? (int32_t)n : VF_LANES);
-}
+static inline vf vf_set1(float x) { return _mm256_set1_ps(x); }
+static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 
-static inline vf vf_set1(float x) {
-    return _mm256_set1_ps(x);
-}
-static inline vf vf_load(const float *p) {
-    return _mm256_loadu_ps(p);
-}
-static inline void vf_store(float *p, vf x) {
-    _mm256_storeu_ps(p, x);
-}
-static inline vf vf_load_masked(const float *p, vm m) {
-    return _mm256_maskload_ps(p, _mm256_castps_si256(m));
-}
-static inline void vf_store_masked(float *p, vf x, vm m) {
-    _mm256_maskstore_ps(p, _mm256_castps_si256(m), x);
-}
+/* Masked loads are avoided: an emulator may read, and fault on, the lanes that the mask hides.
+ * Masked stores are not affected. */
 
-/* The first n lanes, n < VF_LANES. */
+/* The first n < 8 lanes, others 0. */
 static inline vf vf_load_first(const float *p, size_t n) {
-    return vf_load_masked(p, vm_first(n));
+    float x[VF_LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        x[i] = p[i];
+    return _mm256_loadu_ps(x);
 }
 static inline void vf_store_first(float *p, vf x, size_t n) {
-    vf_store_masked(p, x, vm_first(n));
+    _mm256_maskstore_ps(p, _mm256_castps_si256(vm_range(0, 0, (int32_t)n)), x);
 }
 
-static inline vf vf_add(vf a, vf b) {
-    return _mm256_add_ps(a, b);
+/* The last n <= 8 elements of a row, which begin at p, in lanes of which only these two functions
+ * know. A row of at least 8 elements is read from 8 before its end, where elements before p take
+ * lanes that are not stored. A short row, of n elements altogether, is read in two overlapping
+ * halves, whose common elements are computed twice, to the same bits. */
+static inline vf vf_load_last(const float *p, size_t n, int short_row) {
+    if (!short_row)
+        return _mm256_loadu_ps(p + n - VF_LANES);
+    __m128 low, high;
+    if (n >= 4) {
+        low = _mm_loadu_ps(p), high = _mm_loadu_ps(p + n - 4);
+    } else if (n >= 2) {
+        low = _mm_loadl_pi(_mm_setzero_ps(), (const __m64 *)p);
+        high = _mm_loadl_pi(_mm_setzero_ps(), (const __m64 *)(p + n - 2));
+    } else {
+        low = high = _mm_load_ss(p);
+    }
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
-static inline vf vf_sub(vf a, vf b) {
-    return _mm256_sub_ps(a, b);
+static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
+    if (!short_row) {
+        const vm last = vm_range(0, VF_LANES - (int32_t)n, VF_LANES);
+        _mm256_maskstore_ps(p + n - VF_LANES, _mm256_castps_si256(last), x);
+        return;
+    }
+    const __m128 low = _mm256_castps256_ps128(x), high = _mm256_extractf128_ps(x, 1);
+    if (n >= 4) {
+        _mm_storeu_ps(p, low), _mm_storeu_ps(p + n - 4, high);
+    } else if (n >= 2) {
+        _mm_storel_pi((__m64 *)p, low);
+        _mm_storel_pi((__m64 *)(p + n - 2), high);
+    } else {
+        _mm_store_ss(p, low);
+    }
 }
-static inline vf vf_mul(vf a, vf b) {
-    return _mm256_mul_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c) {
-    return _mm256_fmadd_ps(a, b, c);
-}
-static inline vf vf_fnma(vf a, vf b, vf c) {
-    return _mm256_fnmadd_ps(a, b, c);
-}
+
+static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 
 /* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
-static inline vf vf_max_number(vf a, vf b) {
-    return _mm256_max_ps(a, b);
-}
+static inline vf vf_max_number(vf a, vf b) { return _mm256_max_ps(a, b); }
 
-static inline vf vf_select(vm m, vf a, vf b) {
-    return _mm256_blendv_ps(b, a, m);
-}
-static inline vf vf_zero_where(vm m, vf x) {
-    return _mm256_andnot_ps(m, x);
-}
-static inline vm vf_less(vf a, vf b) {
-    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
-}
+static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+static inline vf vf_zero_where(vm m, vf x) { return _mm256_andnot_ps(m, x); }
+static inline vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 
 /* p * 2^n, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. A
  * product, not an addition to p's exponent, so that a NaN stays one. */
@@ -97,9 +103,7 @@ static inline vf vf_pow2_scale(vf p, vf magic_n) {
     return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
 }
 
-static inline float vf_first(vf x) {
-    return _mm256_cvtss_f32(x);
-}
+static inline float vf_first(vf x) { return _mm256_cvtss_f32(x); }
 
 /* A fixed tree: the upper half onto the lower half, three times. */
 static inline float vf_reduce_add(vf x) {

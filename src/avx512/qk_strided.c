@@ -67,7 +67,9 @@ typedef void block_function(const float *const *q, const float *keys, int64_t st
 BLOCK(1)
 BLOCK(2)
 BLOCK(3)
-BLOCK(4) BLOCK(5) BLOCK(6) BLOCK(7) BLOCK(8)
+BLOCK(4)
+BLOCK(5)
+BLOCK(6) BLOCK(7) BLOCK(8)
 
     void attn_qk_strided_f32_avx512(const float *const *q, size_t n_rows, const float *keys,
                                     int64_t stride, size_t n_keys, size_t dim, float scale,

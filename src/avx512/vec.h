@@ -24,9 +24,7 @@ enum { VF_LANES = 16 };
 #define MAX_BLOCK_VECTORS 4
 
 /* The first n lanes; all from 16 on. */
-static inline vm vm_first(size_t n) {
-    return n >= VF_LANES ? (vm)0xffff : (vm)((1u << n) - 1);
-}
+static inline vm vm_first(size_t n) { return n >= VF_LANES ? (vm)0xffff : (vm)((1u << n) - 1); }
 
 /* Lanes i with begin <= first + i < end, where the range meets the vector. */
 static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
@@ -34,60 +32,42 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
     return begin <= first ? below_end : (vm)(below_end & ~vm_first((size_t)(begin - first)));
 }
 
-static inline vf vf_set1(float x) {
-    return _mm512_set1_ps(x);
-}
-static inline vf vf_load(const float *p) {
-    return _mm512_loadu_ps(p);
-}
-static inline void vf_store(float *p, vf x) {
-    _mm512_storeu_ps(p, x);
-}
-static inline vf vf_load_masked(const float *p, vm m) {
-    return _mm512_maskz_loadu_ps(m, p);
-}
-static inline void vf_store_masked(float *p, vf x, vm m) {
-    _mm512_mask_storeu_ps(p, m, x);
-}
+static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 
-/* The first n lanes, n < VF_LANES. */
+/* The first n lanes, others 0; all from 16 on. */
 static inline vf vf_load_first(const float *p, size_t n) {
-    return vf_load_masked(p, vm_first(n));
+    return _mm512_maskz_loadu_ps(vm_first(n), p);
 }
 static inline void vf_store_first(float *p, vf x, size_t n) {
-    vf_store_masked(p, x, vm_first(n));
+    _mm512_mask_storeu_ps(p, vm_first(n), x);
 }
 
-static inline vf vf_add(vf a, vf b) {
-    return _mm512_add_ps(a, b);
+/* The last n <= 16 elements of a row, which begin at p, in lanes of which only these two functions
+ * know. A masked load costs what a plain one does, whether the row is shorter than a vector or not.
+ */
+static inline vf vf_load_last(const float *p, size_t n, int short_row) {
+    (void)short_row;
+    return vf_load_first(p, n);
 }
-static inline vf vf_sub(vf a, vf b) {
-    return _mm512_sub_ps(a, b);
+static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
+    (void)short_row;
+    vf_store_first(p, x, n);
 }
-static inline vf vf_mul(vf a, vf b) {
-    return _mm512_mul_ps(a, b);
-}
-static inline vf vf_fma(vf a, vf b, vf c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vf vf_fnma(vf a, vf b, vf c) {
-    return _mm512_fnmadd_ps(a, b, c);
-}
+
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 
 /* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
-static inline vf vf_max_number(vf a, vf b) {
-    return _mm512_max_ps(a, b);
-}
+static inline vf vf_max_number(vf a, vf b) { return _mm512_max_ps(a, b); }
 
-static inline vf vf_select(vm m, vf a, vf b) {
-    return _mm512_mask_blend_ps(m, b, a);
-}
-static inline vf vf_zero_where(vm m, vf x) {
-    return _mm512_maskz_mov_ps((vm)~m, x);
-}
-static inline vm vf_less(vf a, vf b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
+static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline vf vf_zero_where(vm m, vf x) { return _mm512_maskz_mov_ps((vm)~m, x); }
+static inline vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 
 /* p * 2^n, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. A
  * product, not an addition to p's exponent, so that a NaN stays one. (VSCALEFPS would be one
@@ -97,9 +77,7 @@ static inline vf vf_pow2_scale(vf p, vf magic_n) {
     return _mm512_mul_ps(p, _mm512_castsi512_ps(power));
 }
 
-static inline float vf_first(vf x) {
-    return _mm512_cvtss_f32(x);
-}
+static inline float vf_first(vf x) { return _mm512_cvtss_f32(x); }
 
 /* A fixed tree: the upper half onto the lower half, four times. */
 static inline float vf_reduce_add(vf x) {
