@@ -353,7 +353,7 @@ rm -f a.npy b.npy c.npy
     refuses 1 '' run $files --isa ''
     export ATTN_ISA=bogus
     refuses 1 'bogus ATTN_ISA' run $files
-    refuses 1 'bogus ATTN_ISA' demo
+    refuses 1 'bogus ATTN_ISA' demo "$t"
     unset ATTN_ISA
     if [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null; then
         nehalem="qemu-x86_64 -cpu Nehalem"
@@ -379,15 +379,15 @@ for isa in $isas; do
     shows "^$isa "
 done
 escape=$(printf '\033')
-succeeds demo
+succeeds demo "$t"
 cases=$((cases + 1))
 if grep -q "$escape" ../stdout; then fail "attn demo writes escapes where there is no terminal"; fi
 if script --version >/dev/null 2>&1; then
     # A terminal has colours, unless NO_COLOR is set.
     cases=$((cases + 2))
-    TERM=xterm-256color script -qec "'$attn' demo" /dev/null >../stdout </dev/null || fail "attn demo on a terminal"
+    TERM=xterm-256color script -qec "'$attn' demo '$t'" /dev/null >../stdout </dev/null || fail "attn demo on a terminal"
     grep -q "$escape" ../stdout || fail "attn demo shows no colours on a terminal"
-    NO_COLOR=1 TERM=xterm-256color script -qec "'$attn' demo" /dev/null >../stdout </dev/null ||
+    NO_COLOR=1 TERM=xterm-256color script -qec "'$attn' demo '$t'" /dev/null >../stdout </dev/null ||
         fail "attn demo on a terminal with NO_COLOR"
     if grep -q "$escape" ../stdout; then fail "attn demo writes escapes in spite of NO_COLOR"; fi
 fi
