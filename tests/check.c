@@ -35,9 +35,7 @@ bool check_is_emulated(void) {
     return emulator && *emulator;
 }
 
-int64_t check_count(int64_t full) {
-    return check_quick() ? (full + 9) / 10 : full;
-}
+int64_t check_count(int64_t full) { return check_quick() ? (full + 9) / 10 : full; }
 
 void check_say(const char *format, ...) {
     va_list args;
@@ -104,16 +102,20 @@ uint64_t rng_next(struct rng *rng) {
     return z ^ z >> 31;
 }
 
-int64_t rng_below(struct rng *rng, int64_t n) {
-    return (int64_t)(rng_next(rng) % (uint64_t)n);
-}
+int64_t rng_below(struct rng *rng, int64_t n) { return (int64_t)(rng_next(rng) % (uint64_t)n); }
 
-double rng_uniform(struct rng *rng) {
-    return (double)(rng_next(rng) >> 11) * 0x1p-53;
+double rng_uniform(struct rng *rng) { return (double)(rng_next(rng) >> 11) * 0x1p-53; }
+
+float rng_normal(struct rng *rng) {
+    const uint64_t bits = rng_next(rng);
+    int64_t sum = -2 * 65535;
+    for (int i = 0; i < 4; i++)
+        sum += (int64_t)(bits >> 16 * i & 0xffff);
+    return (float)sum * 0x1.bb67aep-16f; /* sqrt(3) / 65536: variance 4/12 becomes 1 */
 }
 
 /* Box and Muller. */
-float rng_normal(struct rng *rng) {
+float rng_gauss(struct rng *rng) {
     const double radius = sqrt(-2 * log(1 - rng_uniform(rng)));
     return (float)(radius * cos(6.283185307179586 * rng_uniform(rng)));
 }
@@ -128,9 +130,7 @@ static struct {
 
 #if defined(__x86_64__)
 static sigjmp_buf after_fault;
-static void on_fault(int signal_number) {
-    siglongjmp(after_fault, signal_number);
-}
+static void on_fault(int signal_number) { siglongjmp(after_fault, signal_number); }
 
 /* A masked load of the last float before a page that must not be touched. */
 __attribute__((target("avx2"), noinline)) static void masked_load(const float *last) {
@@ -157,9 +157,7 @@ static bool masked_loads_fault(void) {
     return faulted;
 }
 #else
-static bool masked_loads_fault(void) {
-    return false;
-}
+static bool masked_loads_fault(void) { return false; }
 #endif
 
 static bool has_avx2(void) {
@@ -216,9 +214,7 @@ float float_of(uint32_t bits) {
     return x;
 }
 
-bool same_bits(float a, float b) {
-    return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b));
-}
+bool same_bits(float a, float b) { return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b)); }
 
 int64_t first_difference(const float *a, const float *b, int64_t n) {
     for (int64_t i = 0; i < n; i++)
@@ -336,7 +332,7 @@ static void fill_tensor(const attn_input *t, int64_t batch, int64_t heads, int64
             for (int64_t i = 0; i < tokens; i++) {
                 float *row = in_at_mutable(t, b, h, i);
                 for (int64_t c = 0; c < dim; c++) {
-                    const float x = rng_normal(rng);
+                    const float x = kind == KIND_GAUSS ? rng_gauss(rng) : rng_normal(rng);
                     row[c] = kind == KIND_EQUAL ? equal : kind == KIND_DENORMAL ? x * 0x1p-130f : x;
                 }
             }

@@ -50,7 +50,8 @@ struct rng {
 uint64_t rng_next(struct rng *rng);
 int64_t rng_below(struct rng *rng, int64_t n); /* 0 .. n - 1 */
 double rng_uniform(struct rng *rng);           /* [0, 1) */
-float rng_normal(struct rng *rng);
+float rng_normal(struct rng *rng);             /* N(0, 1) as the sum of four: cheap, below 3.5 */
+float rng_gauss(struct rng *rng);              /* N(0, 1) */
 
 /* ---- Memory -----------------------------------------------------------------------------------
  */
@@ -128,7 +129,8 @@ enum kind {
     KIND_DENORMAL,
     KIND_MINUS_INF_KEYS, /* some visible logits are -inf */
     KIND_NAN,            /* one NaN each in q, k and v */
-    N_KINDS
+    N_KINDS,
+    KIND_GAUSS = N_KINDS /* KIND_NORMAL has no tails */
 };
 
 #define MAX_BATCH 8

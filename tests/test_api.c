@@ -73,6 +73,8 @@ Test(api, every_size, .timeout = 600) {
     uint64_t seed = 100;
     for (int64_t n = 0; n <= 33; n++)
         for (int64_t causal = 0; causal < 4; causal++) {
+            if (check_quick() && causal != n % 4)
+                continue;
             struct options o = varied(n + causal);
             o.causal = causal ? 1 + (int)causal : 0;
             try_shape((struct shape){2, 2, 1, n, 20, 9, 5}, o, seed++);
@@ -84,7 +86,9 @@ Test(api, every_size, .timeout = 600) {
     const int64_t lengths[] = {127,  128,  129,  511,  512,  513,  575,  1023,
                                1024, 1025, 1151, 4095, 4096, 4097, 4608, 4609};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        try_shape((struct shape){1, 2, 1, 3, lengths[i], 8, 8}, plain, seed++);
+        if (check_quick() && i % 3 != 0)
+            continue;
+        try_shape((struct shape){1, 2, 1, 1, lengths[i], 8, 8}, plain, seed++);
         struct options o = varied((int64_t)i);
         o.causal = 1 + ATTN_ALIGN_BOTTOM_RIGHT;
         try_shape(
@@ -99,12 +103,14 @@ Test(api, every_size, .timeout = 600) {
                                {576, 512}, {1, 300},   {300, 1},  {256, 256}, {257, 63},
                                {63, 257},  {1024, 16}, {16, 1024}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (int64_t rows = 1; rows <= 12; rows += 11)
-            try_shape((struct shape){1, 2, 1, rows, 67, dims[i][0], dims[i][1]},
-                      varied((int64_t)i + rows), seed++);
-    try_shape((struct shape){8, 4, 1, 1, 36, 32, 24}, plain, seed++);        /* K8 */
-    try_shape((struct shape){1, 2, 1, 5, 600, 576, 512}, varied(9), seed++); /* tiles of 128 keys */
-    try_shape((struct shape){1, 1, 1, 2, 300, 2100, 40}, varied(3), seed++); /* and of 64 */
+        for (int64_t rows = 1; rows <= (check_quick() ? 1 : 12); rows += 11)
+            try_shape(
+                (struct shape){1, 2, 1, rows, check_quick() ? 17 : 67, dims[i][0], dims[i][1]},
+                varied((int64_t)i + rows), seed++);
+    try_shape((struct shape){8, 4, 1, 1, 36, 32, 24}, plain, seed++); /* K8 */
+    const int64_t few = check_quick() ? 1 : 5;
+    try_shape((struct shape){1, few, 1, few, 140 * few, 576, 512 / 6 * few}, varied(9), seed++);
+    try_shape((struct shape){1, 1, 1, few, 70 * few, 2100, 40}, varied(3), seed++);
 }
 
 Test(api, heads_batches_and_layouts, .timeout = 600) {
@@ -144,11 +150,13 @@ Test(api, random_problems, .timeout = 36000) {
                           rng_below(&rng, 140),   1 + rng_below(&rng, 70),
                           1 + rng_below(&rng, 70)};
         s.q_heads = s.kv_heads * (1 + rng_below(&rng, 5));
+        if (check_quick())
+            s.qk_dim = 1 + s.qk_dim / 3, s.v_dim = 1 + s.v_dim / 3, s.q_len /= 3, s.kv_cap /= 2;
         if (rng_below(&rng, 12) == 0) { /* long, or wide, and small otherwise */
             s.batch = s.kv_heads = 1, s.q_heads = 1 + rng_below(&rng, 3);
             s.q_len = 1 + rng_below(&rng, 5);
             if (rng_below(&rng, 2))
-                s.kv_cap = 400 + rng_below(&rng, 5000), s.qk_dim = s.v_dim = 8;
+                s.kv_cap = 400 + rng_below(&rng, check_count(5000)), s.qk_dim = s.v_dim = 8;
             else
                 s.qk_dim = 1 + rng_below(&rng, 600), s.v_dim = 1 + rng_below(&rng, 600);
         }
@@ -187,13 +195,15 @@ Test(api, typical_error, .timeout = 3600) {
     int64_t rows[2] = {0, 0};
     struct rng rng = {7};
     for (size_t i = 0; i < n_shapes; i++) {
-        const int64_t heads = check_quick() ? (shapes[i].heads + 19) / 20 : shapes[i].heads;
-        const int64_t q_len = check_quick() ? shapes[i].q_len / 5 : shapes[i].q_len;
+        const int64_t heads = check_quick() ? (shapes[i].heads + 39) / 40 : shapes[i].heads;
+        const int64_t q_len = check_quick() ? shapes[i].q_len / 10 : shapes[i].q_len;
+        if (check_quick() && (i % 3 == 1 || shapes[i].keys > 2048))
+            continue;
         const struct shape s = {
             1, heads, heads, q_len, shapes[i].keys, shapes[i].dim, shapes[i].dim};
         struct trial t;
         trial_place(&t, s, (struct layouts){.side = AT_END});
-        trial_fill(&t, KIND_NORMAL, &rng);
+        trial_fill(&t, KIND_GAUSS, &rng);
         struct reference r = reference_make(&t);
         const int from_256 = s.kv_cap >= 256;
         rows[from_256] += heads * q_len;
@@ -230,13 +240,15 @@ Test(api, typical_error, .timeout = 3600) {
  * and a worker's share is at most 1.5 MiB for dims up to 1024 and does not grow with the lengths.
  */
 Test(api, workspace) {
-    for (size_t workers = 1; workers <= 64; workers += check_quick() ? 9 : 1) {
+    for (size_t workers = 1; workers <= 64; workers += check_quick() ? 21 : 1) {
         const int64_t cases[][4] = {
             {1, 1, 2048, 64}, {1, 1, 4097, 128}, {4, 8, 700, 40}, {1, 70, 600, 16}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct trial t;
-            const int64_t keys = check_quick() ? cases[i][2] / 3 + 200 : cases[i][2];
-            const struct shape s = {cases[i][0], 4, 2, cases[i][1], keys, 8, cases[i][3]};
+            const int64_t keys = check_quick() ? 520 : cases[i][2];
+            const int64_t rows = check_quick() ? (cases[i][1] + 3) / 4 : cases[i][1];
+            const int64_t dim = check_quick() ? cases[i][3] / 8 : cases[i][3];
+            const struct shape s = {cases[i][0], 4, 2, rows, keys, 8, dim};
             struct rng rng = {workers};
             trial_place(&t, s, (struct layouts){.lse = true, .side = workers % 2});
             trial_fill(&t, KIND_NORMAL, &rng);
@@ -253,13 +265,14 @@ Test(api, workspace) {
     }
     struct trial t;
     struct rng rng = {11};
-    trial_place(&t, (struct shape){1, 2, 1, 30, 700, 20, 12}, (struct layouts){.side = AT_END});
+    trial_place(&t, (struct shape){1, 2, 1, check_quick() ? 3 : 30, 700, 20, 12},
+                (struct layouts){.side = AT_END});
     trial_fill(&t, KIND_NORMAL, &rng);
     struct reference r = reference_make(&t);
     FOR_EACH_ISA(isa) {
         size_t size;
         cr_assert(attn_workspace_size(&t.p, 1, &size) == ATTN_OK);
-        for (size_t shift = 0; shift < 64; shift += check_quick() ? 13 : 1) {
+        for (size_t shift = 0; shift < 64; shift += check_quick() ? 21 : 1) {
             trial_context(&t, "workspace of any alignment");
             char *workspace = guarded(SLOT_WORKSPACE, size + shift, AT_END);
             CHECK(attn_forward(&t.p, workspace, size, NULL) == ATTN_OK, "shift %zu", shift);

@@ -39,9 +39,7 @@ static uint64_t mock_xgetbv(void) {
     return mock.xcr0;
 }
 
-static uint64_t mock_no_hwcap(void) {
-    return 0;
-}
+static uint64_t mock_no_hwcap(void) { return 0; }
 
 static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_no_hwcap, mock_no_hwcap};
 

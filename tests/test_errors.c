@@ -53,9 +53,7 @@ struct misuse {
 };
 
 #define BREAK(name, statement)                                                                     \
-    static void name(struct sample *s) {                                                           \
-        statement;                                                                                 \
-    }
+    static void name(struct sample *s) { statement; }
 BREAK(q_null, s->p.q.data = NULL)
 BREAK(k_null, s->p.k.data = NULL)
 BREAK(v_null, s->p.v.data = NULL)

@@ -45,9 +45,7 @@ Test(isa, what_runs_here) {
                   chosen ? chosen : "nothing");
     if (!getenv("ATTN_ISA"))
         cr_assert(chosen && strcmp(chosen, *attn_isa_list()) == 0, "the best is not the default");
-    FOR_EACH_ISA(isa) {
-        cr_expect(strcmp(isa, attn_isa()) == 0, "%s", isa);
-    }
+    FOR_EACH_ISA(isa) { cr_expect(strcmp(isa, attn_isa()) == 0, "%s", isa); }
     cr_expect(attn_set_isa(NULL) == ATTN_OK && strcmp(attn_isa(), *attn_isa_list()) == 0,
               "null does not choose the best");
 }

@@ -17,9 +17,7 @@
 enum { MAX_ROWS = 40, MAX_KEYS = 640 };
 #define U 0x1p-24
 
-static bool is_scalar(const struct attn_kernels *set) {
-    return strcmp(set->name, "scalar") == 0;
-}
+static bool is_scalar(const struct attn_kernels *set) { return strcmp(set->name, "scalar") == 0; }
 
 /* One link of a chain. The volatile product keeps a compiler from fusing what must round twice. */
 static float chain_link(const struct attn_kernels *set, float a, float b, float sum) {
@@ -159,7 +157,7 @@ Test(kernels, qk) {
             }
         for (size_t i = 0; i < sizeof long_sizes / sizeof *long_sizes; i++) {
             const size_t n = long_sizes[i];
-            if (check_quick() && n > 129 && n < 511)
+            if (check_quick() && n > 129 && n != 257)
                 continue;
             const struct qk_case by_keys = {
                 check_quick() ? 3 : 25, n, 17, 17, 0, i % 2, KIND_NORMAL};
