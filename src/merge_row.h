@@ -31,6 +31,14 @@ static inline void merge_row(size_t v_dim, float *acc_a, float *m_a, float *l_a,
     *l_a = vf_first(vf_fma(vf_set1(*l_a), e_a, vf_mul(vf_set1(l_b), e_b)));
 }
 
+static inline void merge_rows(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
+                              const float *acc_b, const float *m_b, const float *l_b,
+                              size_t acc_stride) {
+    for (size_t r = 0; r < n_rows; r++)
+        merge_row(v_dim, acc_a + r * acc_stride, &m_a[r], &l_a[r], acc_b + r * acc_stride, m_b[r],
+                  l_b[r]);
+}
+
 static inline void scale_row(const float *x, float factor, size_t n, float *out) {
     size_t c = 0;
     for (; c + VF_LANES <= n; c += VF_LANES)

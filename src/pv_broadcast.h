@@ -122,12 +122,12 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
     }
 }
 
-/* All rows of a tile on the features that o->last describes, in blocks of at most `most` rows. */
-static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
+/* All rows of a tile in blocks of at most `most` rows, on the features that o describes. */
+static inline void pv_rows(pv_function *const *blocks, size_t most, const struct pv_operands *o,
                            const struct attn_visible *visible, size_t n_rows) {
     for (size_t r = 0; r < n_rows;) {
         const size_t n = next_block(n_rows - r, most);
-        const struct pv_operands at = pv_row(&o, r);
+        const struct pv_operands at = pv_row(o, r);
         int same = 1;
         for (size_t i = 1; i < n; i++)
             same &=
@@ -137,6 +137,20 @@ static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_op
         else
             pv_edge(blocks, &at, visible + r, n);
         r += n;
+    }
+}
+
+/* The whole tile, MAX_BLOCK_VECTORS vectors of features at a time. blocks and most_rows as in
+ * qk_panels; short_blocks for rows of values that are shorter than a vector. */
+static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
+                              pv_function *const *short_blocks, struct pv_operands o,
+                              const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
+    const size_t most = MAX_BLOCK_VECTORS * VF_LANES;
+    for (size_t c = 0; c < v_dim; c += most, o.values += most, o.acc += most) {
+        const size_t left = v_dim - c < most ? v_dim - c : most;
+        const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
+        o.last = left - v * VF_LANES;
+        pv_rows(v_dim < VF_LANES ? short_blocks : blocks[v], most_rows[v], &o, visible, n_rows);
     }
 }
 

@@ -53,4 +53,23 @@ ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const 
 typedef void qk_function(const float *const *q, const float *keys, size_t dim, float scale,
                          float *scores, size_t score_stride);
 
+/* All rows of a tile against packed keys: panels outside, so that one stays in the first-level
+ * cache while all rows use it. blocks[v - 1][m - 1]: m rows, at most most_rows[v - 1], by v
+ * vectors. */
+static inline void qk_panels(qk_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
+                             const size_t panel, const float *const *q, size_t n_rows,
+                             const float *packed, size_t n_keys, size_t dim, float scale,
+                             float *scores, size_t score_stride) {
+    for (size_t j = 0; j < n_keys; j += panel) {
+        const size_t left = n_keys - j < panel ? n_keys - j : panel;
+        const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
+        for (size_t r = 0; r < n_rows;) {
+            const size_t n = next_block(n_rows - r, most_rows[v]);
+            blocks[v][n - 1](q + r, packed + j * dim, dim, scale, scores + r * score_stride + j,
+                             score_stride);
+            r += n;
+        }
+    }
+}
+
 #endif

@@ -90,4 +90,15 @@ static inline float softmax_row(float *s, int32_t begin, int32_t end, float *m, 
     return factor;
 }
 
+static inline void softmax_rows(float *scores, size_t score_stride, size_t n_rows,
+                                const struct attn_visible *visible, float *m, float *l,
+                                float *factor) {
+    for (size_t r = 0; r < n_rows; r++) {
+        const struct attn_visible see = visible[r];
+        factor[r] = 1;
+        if (see.begin < see.end)
+            factor[r] = softmax_row(scores + r * score_stride, see.begin, see.end, &m[r], &l[r]);
+    }
+}
+
 #endif

@@ -4,15 +4,4 @@
 #include "avx2.h"
 #include "required_features.h"
 
-const struct attn_kernels attn_kernels_avx2 = {
-    .name = "avx2",
-    .required = ATTN_REQUIRED_FEATURES,
-    .pack_min_rows = 9,
-    .pack_keys = attn_pack_keys_f32_avx2,
-    .qk_packed = attn_qk_packed_f32_avx2,
-    .qk_strided = attn_qk_strided_f32_avx2,
-    .softmax_rows = attn_softmax_rows_f32_avx2,
-    .pv_tile = attn_pv_tile_f32_avx2,
-    .merge_rows = attn_merge_rows_f32_avx2,
-    .scale_row = attn_scale_row_f32_avx2,
-};
+ATTN_DEFINE_KERNELS(avx2, 9)

@@ -29,8 +29,8 @@ ALWAYS_INLINE __m256 load_key_pair(const float *keys, int64_t stride, size_t fir
 }
 
 /* out[f] = feature f of keys 0 .. 7, f < 4: a 4 x 4 transposition in each 128-bit lane. */
-ALWAYS_INLINE void transpose_8x4(const float *keys, int64_t stride, size_t n_keys,
-                                 size_t n_features, __m256 out[4]) {
+ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_keys,
+                                  size_t n_features, __m256 out[4]) {
     const __m256 a = load_key_pair(keys, stride, 0, n_keys, n_features);
     const __m256 b = load_key_pair(keys, stride, 1, n_keys, n_features);
     const __m256 c = load_key_pair(keys, stride, 2, n_keys, n_features);

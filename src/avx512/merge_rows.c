@@ -1,4 +1,4 @@
-/* Merges the states of two key ranges, and scales a finished row, 16 features at a time.
+/* Merges the states of two key ranges, and scales a finished row.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx512.h"
@@ -9,9 +9,7 @@
 void attn_merge_rows_f32_avx512(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                                 const float *acc_b, const float *m_b, const float *l_b,
                                 size_t acc_stride) {
-    for (size_t r = 0; r < n_rows; r++)
-        merge_row(v_dim, acc_a + r * acc_stride, &m_a[r], &l_a[r], acc_b + r * acc_stride, m_b[r],
-                  l_b[r]);
+    merge_rows(n_rows, v_dim, acc_a, m_a, l_a, acc_b, m_b, l_b, acc_stride);
 }
 
 void attn_scale_row_f32_avx512(const float *x, float factor, size_t n, float *out) {

@@ -20,23 +20,15 @@ void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
                              const struct attn_visible *visible, size_t n_rows, const float *values,
                              int64_t value_stride, size_t v_dim, const float *factor, float *acc,
                              size_t acc_stride) {
-    /* By the vectors of features. */
-    static pv_function *const blocks[4][MAX_BLOCK_ROWS] = {
+    static pv_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
         {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
-    static const size_t most_rows[4] = {12, 12, 8, 6};
-    for (size_t c = 0; c < v_dim; c += 4 * VF_LANES) {
-        const size_t left = v_dim - c < 4 * VF_LANES ? v_dim - c : 4 * VF_LANES;
-        const size_t vectors = (left + VF_LANES - 1) / VF_LANES;
-        const struct pv_operands o = {
-            .weights = weights,
-            .weight_stride = weight_stride,
-            .values = values + c,
-            .value_stride = value_stride,
-            .factor = factor,
-            .acc = acc + c,
-            .acc_stride = acc_stride,
-            .last = left - (vectors - 1) * VF_LANES,
-        };
-        pv_rows(blocks[vectors - 1], most_rows[vectors - 1], o, visible, n_rows);
-    }
+    static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 12, 8, 6};
+    const struct pv_operands tile = {.weights = weights,
+                                     .weight_stride = weight_stride,
+                                     .values = values,
+                                     .value_stride = value_stride,
+                                     .factor = factor,
+                                     .acc = acc,
+                                     .acc_stride = acc_stride};
+    pv_columns(blocks, most_rows, blocks[0], tile, visible, n_rows, v_dim);
 }

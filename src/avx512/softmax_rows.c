@@ -1,4 +1,4 @@
-/* The fused softmax of a tile's rows, 16 keys at a time.
+/* The fused softmax of a tile's rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx512.h"
@@ -9,10 +9,5 @@
 void attn_softmax_rows_f32_avx512(float *scores, size_t score_stride, size_t n_rows,
                                   const struct attn_visible *visible, float *m, float *l,
                                   float *factor) {
-    for (size_t r = 0; r < n_rows; r++) {
-        const struct attn_visible see = visible[r];
-        factor[r] = 1;
-        if (see.begin < see.end)
-            factor[r] = softmax_row(scores + r * score_stride, see.begin, see.end, &m[r], &l[r]);
-    }
+    softmax_rows(scores, score_stride, n_rows, visible, m, l, factor);
 }

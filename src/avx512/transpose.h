@@ -30,7 +30,7 @@ ALWAYS_INLINE __m512 load_key_quarter(const float *keys, int64_t stride, size_t 
 }
 
 /* out[f] = feature f of keys 0 .. 15, f < 4: a 4 x 4 transposition in each 128-bit lane. */
-ALWAYS_INLINE void transpose_16x4(const float *keys, int64_t stride, size_t n_keys,
+ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_keys,
                                   size_t n_features, __m512 out[4]) {
     const __m512 a = load_key_quarter(keys, stride, 0, n_keys, n_features);
     const __m512 b = load_key_quarter(keys, stride, 1, n_keys, n_features);

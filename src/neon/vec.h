@@ -23,15 +23,9 @@ enum { VF_LANES = 4 };
 /* Vectors that go through the exponential together; the registers allow it. */
 #define SOFTMAX_VECTORS 4
 
-static inline vf vf_set1(float x) {
-    return vdupq_n_f32(x);
-}
-static inline vf vf_load(const float *p) {
-    return vld1q_f32(p);
-}
-static inline void vf_store(float *p, vf x) {
-    vst1q_f32(p, x);
-}
+static inline vf vf_set1(float x) { return vdupq_n_f32(x); }
+static inline vf vf_load(const float *p) { return vld1q_f32(p); }
+static inline void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 
 /* The first n of p, 1 <= n < VF_LANES, and zeros; nothing beyond them is read. */
 static inline vf vf_load_first(const float *p, size_t n) {
@@ -51,28 +45,16 @@ static inline void vf_store_first(float *p, vf x, size_t n) {
         vst1q_lane_f32(p + 2, x, 2);
 }
 
-static inline vf vf_add(vf a, vf b) {
-    return vaddq_f32(a, b);
-}
-static inline vf vf_sub(vf a, vf b) {
-    return vsubq_f32(a, b);
-}
-static inline vf vf_mul(vf a, vf b) {
-    return vmulq_f32(a, b);
-}
+static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 
 /* a * b + c and c - a * b, rounded once. */
-static inline vf vf_fma(vf a, vf b, vf c) {
-    return vfmaq_f32(c, a, b);
-}
-static inline vf vf_fnma(vf a, vf b, vf c) {
-    return vfmsq_f32(c, a, b);
-}
+static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 
 /* The larger one; b where a is a quiet NaN. b is never NaN. */
-static inline vf vf_max_number(vf a, vf b) {
-    return vmaxnmq_f32(a, b);
-}
+static inline vf vf_max_number(vf a, vf b) { return vmaxnmq_f32(a, b); }
 
 /* The lanes i with begin <= first + i < end. */
 static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
@@ -81,9 +63,7 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
     return vandq_u32(vcgeq_s32(i, vdupq_n_s32(begin)), vcltq_s32(i, vdupq_n_s32(end)));
 }
 
-static inline vf vf_select(vm m, vf a, vf b) {
-    return vbslq_f32(m, a, b);
-}
+static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
 /* 0 where m, else x. */
 static inline vf vf_zero_where(vm m, vf x) {
@@ -91,26 +71,20 @@ static inline vf vf_zero_where(vm m, vf x) {
 }
 
 /* False for NaN. */
-static inline vm vf_less(vf a, vf b) {
-    return vcltq_f32(a, b);
-}
+static inline vm vf_less(vf a, vf b) { return vcltq_f32(a, b); }
 
 /* p * 2^n, for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */
 static inline vf vf_pow2_scale(vf p, vf magic_n) {
     return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(magic_n), 23)));
 }
 
-static inline float vf_first(vf x) {
-    return vgetq_lane_f32(x, 0);
-}
+static inline float vf_first(vf x) { return vgetq_lane_f32(x, 0); }
 
 /* (x0 + x2) + (x1 + x3) */
 static inline float vf_reduce_add(vf x) {
     return vpadds_f32(vadd_f32(vget_low_f32(x), vget_high_f32(x)));
 }
 
-static inline float vf_reduce_max(vf x) {
-    return vmaxnmvq_f32(x);
-}
+static inline float vf_reduce_max(vf x) { return vmaxnmvq_f32(x); }
 
 #endif

@@ -8,8 +8,6 @@
 
 #include "kernels.h"
 
-static inline float exp_scalar(float x) {
-    return x < ATTN_EXP_LAST_NORMAL ? 0 : expf(x);
-}
+static inline float exp_scalar(float x) { return x < ATTN_EXP_LAST_NORMAL ? 0 : expf(x); }
 
 #endif

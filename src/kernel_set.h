@@ -1,0 +1,46 @@
+/* The names of one set's kernels, attn_<kernel>_f32_<isa>, and its table. Each kernel is defined at
+ * its field of struct attn_kernels.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_KERNEL_SET_H
+#define ATTN_KERNEL_SET_H
+
+#include "kernels.h"
+
+#define ATTN_DECLARE_KERNELS(isa)                                                                  \
+    void attn_pack_keys_f32_##isa(const float *keys, int64_t stride, size_t n_keys, size_t dim,    \
+                                  void *packed);                                                   \
+    void attn_qk_packed_f32_##isa(const float *const *q, size_t n_rows, const void *packed,        \
+                                  size_t n_keys, size_t dim, float scale, float *scores,           \
+                                  size_t score_stride);                                            \
+    void attn_qk_strided_f32_##isa(const float *const *q, size_t n_rows, const float *keys,        \
+                                   int64_t stride, size_t n_keys, size_t dim, float scale,         \
+                                   float *scores, size_t score_stride);                            \
+    void attn_softmax_rows_f32_##isa(float *scores, size_t score_stride, size_t n_rows,            \
+                                     const struct attn_visible *visible, float *m, float *l,       \
+                                     float *factor);                                               \
+    void attn_pv_tile_f32_##isa(const float *weights, size_t weight_stride,                        \
+                                const struct attn_visible *visible, size_t n_rows,                 \
+                                const float *values, int64_t value_stride, size_t v_dim,           \
+                                const float *factor, float *acc, size_t acc_stride);               \
+    void attn_merge_rows_f32_##isa(size_t n_rows, size_t v_dim, float *acc_a, float *m_a,          \
+                                   float *l_a, const float *acc_b, const float *m_b,               \
+                                   const float *l_b, size_t acc_stride);                           \
+    void attn_scale_row_f32_##isa(const float *x, float factor, size_t n, float *out);
+
+/* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. */
+#define ATTN_DEFINE_KERNELS(isa, min_rows)                                                         \
+    const struct attn_kernels attn_kernels_##isa = {                                               \
+        .name = #isa,                                                                              \
+        .required = ATTN_REQUIRED_FEATURES,                                                        \
+        .pack_min_rows = min_rows,                                                                 \
+        .pack_keys = attn_pack_keys_f32_##isa,                                                     \
+        .qk_packed = attn_qk_packed_f32_##isa,                                                     \
+        .qk_strided = attn_qk_strided_f32_##isa,                                                   \
+        .softmax_rows = attn_softmax_rows_f32_##isa,                                               \
+        .pv_tile = attn_pv_tile_f32_##isa,                                                         \
+        .merge_rows = attn_merge_rows_f32_##isa,                                                   \
+        .scale_row = attn_scale_row_f32_##isa,                                                     \
+    };
+
+#endif
