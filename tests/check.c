@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,9 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "cli/oracle.h"
 #include "cpu_features.h"
@@ -128,56 +124,9 @@ static struct {
     size_t capacity; /* whole pages */
 } slots[N_SLOTS];
 
-#if defined(__x86_64__)
-static sigjmp_buf after_fault;
-static void on_fault(int signal_number) { siglongjmp(after_fault, signal_number); }
-
-/* A masked load of the last float before a page that must not be touched. */
-__attribute__((target("avx2"), noinline)) static void masked_load(const float *last) {
-    const __m256i mask = _mm256_setr_epi32(-1, 0, 0, 0, 0, 0, 0, 0);
-    volatile float x = _mm256_cvtss_f32(_mm256_maskload_ps(last, mask));
-    (void)x;
-}
-
-/* QEMU 7.2 loads all 32 bytes of a vmaskmovps and masks afterwards; CPUs do not. */
-static bool masked_loads_fault(void) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct sigaction act = {.sa_handler = on_fault}, before;
-    if (map == MAP_FAILED || mprotect(map + page, page, PROT_NONE) ||
-        sigaction(SIGSEGV, &act, &before))
-        return false;
-    volatile bool faulted = true;
-    if (sigsetjmp(after_fault, 1) == 0) {
-        masked_load((const float *)(map + page) - 1);
-        faulted = false;
-    }
-    sigaction(SIGSEGV, &before, NULL);
-    munmap(map, 2 * page);
-    return faulted;
-}
-#else
-static bool masked_loads_fault(void) { return false; }
-#endif
-
-static bool has_avx2(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2");
-#else
-    return false;
-#endif
-}
-
-size_t check_guard_slack(void) {
-    static int slack = -1;
-    if (slack < 0) /* real CPUs are not asked: there, a fault is the library's */
-        slack = check_is_emulated() && has_avx2() && masked_loads_fault() ? 32 : 0;
-    return (size_t)slack;
-}
-
 void *guarded(enum slot slot, size_t bytes, enum side side) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), slack = check_guard_slack();
-    if (!slots[slot].map || slots[slot].capacity < bytes + slack) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!slots[slot].map || slots[slot].capacity < bytes) {
         if (slots[slot].map)
             munmap(slots[slot].map, slots[slot].capacity + 2 * page);
         const size_t capacity = (bytes / page + 17) * page;
@@ -190,7 +139,7 @@ void *guarded(enum slot slot, size_t bytes, enum side side) {
         slots[slot].capacity = capacity;
     }
     char *start = slots[slot].map + page;
-    char *data = side == AT_START ? start : start + slots[slot].capacity - slack - bytes;
+    char *data = side == AT_START ? start : start + slots[slot].capacity - bytes;
     memset(data, 0xff, bytes);
     return data;
 }

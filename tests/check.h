@@ -74,10 +74,6 @@ enum slot {
 void *guarded(enum slot slot, size_t bytes, enum side side);
 float *guarded_floats(enum slot slot, size_t n, enum side side);
 
-/* Bytes between the end of guarded memory and its page: 0, but on an emulator whose masked loads
- * touch what they mask out. */
-size_t check_guard_slack(void);
-
 /* ---- Bits -------------------------------------------------------------------------------------
  */
 
@@ -179,7 +175,7 @@ void reference_free(struct reference *reference);
 /* Every output within the bound of attn.h. Returns the largest error as a share of the bound. */
 double trial_compare(const struct trial *t, const struct reference *reference);
 
-/* Place, fill, run on every set, compare. */
+/* Runs a filled trial on every set and compares. */
 void trial_on_every_isa(struct trial *t);
 
 /* ---- Executors --------------------------------------------------------------------------------

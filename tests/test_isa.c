@@ -29,11 +29,6 @@ Test(isa, what_runs_here) {
     const char *chosen = attn_isa();
     check_say("kernel sets tested: %s; chosen: %s; built but not usable here:%s", ran,
               chosen ? chosen : "(none)", *skipped ? skipped : " none");
-    if (check_guard_slack())
-        check_say(
-            "this emulator's masked loads touch what they mask out: guard pages are %zu bytes "
-            "away",
-            check_guard_slack());
 
     const char *expected = getenv("ATTN_EXPECT_ISAS");
     if (expected)
