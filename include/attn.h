@@ -133,16 +133,24 @@ static inline attn_problem attn_problem_bhld(int64_t batch, int64_t q_heads, int
                                              int64_t v_dim, const float *q, const float *k,
                                              const float *v, float *out) {
     attn_problem p = attn_problem_init();
+    /* Unsigned, so that sizes too large to multiply wrap and are left for attn_forward() to refuse.
+     */
+    const uint64_t q_row = (uint64_t)qk_dim, out_row = (uint64_t)v_dim;
+    const uint64_t q_rows = (uint64_t)q_len, kv_rows = (uint64_t)kv_cap;
     p.batch = batch, p.q_heads = q_heads, p.kv_heads = kv_heads;
     p.q_len = q_len, p.kv_cap = kv_cap, p.qk_dim = qk_dim, p.v_dim = v_dim;
     p.q.data = q, p.q.stride_token = qk_dim;
-    p.q.stride_head = q_len * qk_dim, p.q.stride_batch = q_heads * q_len * qk_dim;
+    p.q.stride_head = (int64_t)(q_rows * q_row);
+    p.q.stride_batch = (int64_t)((uint64_t)q_heads * q_rows * q_row);
     p.k.data = k, p.k.stride_token = qk_dim;
-    p.k.stride_head = kv_cap * qk_dim, p.k.stride_batch = kv_heads * kv_cap * qk_dim;
+    p.k.stride_head = (int64_t)(kv_rows * q_row);
+    p.k.stride_batch = (int64_t)((uint64_t)kv_heads * kv_rows * q_row);
     p.v.data = v, p.v.stride_token = v_dim;
-    p.v.stride_head = kv_cap * v_dim, p.v.stride_batch = kv_heads * kv_cap * v_dim;
+    p.v.stride_head = (int64_t)(kv_rows * out_row);
+    p.v.stride_batch = (int64_t)((uint64_t)kv_heads * kv_rows * out_row);
     p.out.data = out, p.out.stride_token = v_dim;
-    p.out.stride_head = q_len * v_dim, p.out.stride_batch = q_heads * q_len * v_dim;
+    p.out.stride_head = (int64_t)(q_rows * out_row);
+    p.out.stride_batch = (int64_t)((uint64_t)q_heads * q_rows * out_row);
     return p;
 }
 
@@ -182,8 +190,8 @@ struct attn_executor {
  *     |weight_j - exact| <= (exp(2 t) - 1) weight_j + 2^-125
  *     |lse - exact| <= t + 4 u (|m| + log(n) + 1)
  *
- * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth of
- * the largest power of two that is not above the number of keys up to the last visible one,
+ * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
+ * of the largest power of two that is not above the number of keys up to the last visible one,
  * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where packed
  * keys of 512 tokens would exceed 512 KiB.
  *

@@ -92,19 +92,11 @@ uint64_t attn_cpu_features(void) {
 #if defined(__linux__)
 #include <sys/auxv.h>
 
-static uint64_t machine_hwcap(void) {
-    return getauxval(AT_HWCAP);
-}
-static uint64_t machine_hwcap2(void) {
-    return getauxval(AT_HWCAP2);
-}
+static uint64_t machine_hwcap(void) { return getauxval(AT_HWCAP); }
+static uint64_t machine_hwcap2(void) { return getauxval(AT_HWCAP2); }
 #else
-static uint64_t machine_hwcap(void) {
-    return 0;
-}
-static uint64_t machine_hwcap2(void) {
-    return 0;
-}
+static uint64_t machine_hwcap(void) { return 0; }
+static uint64_t machine_hwcap2(void) { return 0; }
 #endif
 
 uint64_t attn_cpu_features(void) {
@@ -114,8 +106,6 @@ uint64_t attn_cpu_features(void) {
 
 #else
 
-uint64_t attn_cpu_features(void) {
-    return 0;
-}
+uint64_t attn_cpu_features(void) { return 0; }
 
 #endif

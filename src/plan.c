@@ -37,18 +37,10 @@ int64_t attn_span_of(int64_t j) {
     return doubling * SPANS_PER_DOUBLING + (j >> doubling) / SPAN_MIN;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-static int64_t round_up(int64_t a, int64_t b) {
-    return ceil_div(a, b) * b;
-}
-static int64_t at_least(int64_t a, int64_t least) {
-    return a > least ? a : least;
-}
-static int64_t at_most(int64_t a, int64_t most) {
-    return a < most ? a : most;
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
+static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
 
 static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;

@@ -159,6 +159,23 @@ static attn_status check_parameters(const struct attn_checked *c, struct attn_se
     return ATTN_OK;
 }
 
+/* The stride of an axis of size 1 may be anything: nobody may compute with it. */
+#define DROP_UNUSED_STRIDES(t, heads, tokens)                                                      \
+    do {                                                                                           \
+        (t).stride_batch = p->batch > 1 ? (t).stride_batch : 0;                                    \
+        (t).stride_head = (heads) > 1 ? (t).stride_head : 0;                                       \
+        (t).stride_token = (tokens) > 1 ? (t).stride_token : 0;                                    \
+    } while (0)
+
+static void drop_unused_strides(attn_problem *p) {
+    DROP_UNUSED_STRIDES(p->q, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->k, p->kv_heads, p->kv_cap);
+    DROP_UNUSED_STRIDES(p->v, p->kv_heads, p->kv_cap);
+    DROP_UNUSED_STRIDES(p->out, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->lse, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->weights, p->q_heads, p->q_len);
+}
+
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                                struct attn_checked *checked, struct attn_sentence say) {
     if (!problem)
@@ -184,6 +201,7 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     if ((status = check_sizes(p, say)) || (status = check_tensors(p, with_data, say)) ||
         (status = check_parameters(checked, say)))
         return status;
+    drop_unused_strides(&checked->p);
     checked->group = p->q_heads ? p->q_heads / p->kv_heads : 1;
     checked->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
     return ATTN_OK;

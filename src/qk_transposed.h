@@ -65,7 +65,7 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
     for (int r = 0; r < M; r++)
         row[r] = q[r], acc[r] = vf_set1(0.0f);
     size_t c = 0;
-    const float *next = keys + VF_LANES * stride;
+    const float *next = n_next ? keys + VF_LANES * stride : NULL;
     if (n_keys == VF_LANES) {
         for (; c + 4 <= dim; c += 4) {
             if (c % (64 / sizeof(float)) == 0)

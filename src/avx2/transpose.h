@@ -16,14 +16,15 @@ ALWAYS_INLINE __m256 load_key_pair(const float *keys, int64_t stride, size_t fir
     UNROLL
     for (size_t i = 0; i < 2; i++) {
         const size_t j = first + 4 * i;
-        const float *key = keys + (int64_t)j * stride;
-        if (j >= n_keys)
-            part[i] = _mm_setzero_ps();
-        else if (n_features == 4)
-            part[i] = _mm_loadu_ps(key);
-        else
-            part[i] =
-                _mm_setr_ps(key[0], n_features > 1 ? key[1] : 0, n_features > 2 ? key[2] : 0, 0);
+        part[i] = _mm_setzero_ps();
+        if (j < n_keys) {
+            const float *key = keys + (int64_t)j * stride;
+            if (n_features == 4)
+                part[i] = _mm_loadu_ps(key);
+            else
+                part[i] = _mm_setr_ps(key[0], n_features > 1 ? key[1] : 0,
+                                      n_features > 2 ? key[2] : 0, 0);
+        }
     }
     return _mm256_insertf128_ps(_mm256_castps128_ps256(part[0]), part[1], 1);
 }
