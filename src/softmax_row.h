@@ -1,4 +1,4 @@
-/* The fused softmax of one row of a tile, on the vectors of vec.h: running maximum, subtraction,
+/* The fused softmax of the rows of a tile, on the vectors of vec.h: running maximum, subtraction,
  * exponential, running sum and the factor that rescales what the row has accumulated so far
  * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
@@ -37,13 +37,24 @@ static inline float visible_max(const float *s, int32_t begin, int32_t end) {
     return vf_reduce_max(vf_max_number(vf_max_number(m0, m1), vf_max_number(m2, m3)));
 }
 
-static inline float softmax_row(float *s, int32_t begin, int32_t end, float *m, float *l) {
-    const float row_max = visible_max(s, begin, end);
-    const float m_new = row_max > *m ? row_max : *m;
+/* The new maximum of a row and what follows from it: the factor is returned, *z is what to subtract
+ * from the scores. */
+static inline float raise_maximum(const float *s, int32_t begin, int32_t end, float *m, float *z) {
+    const float old = *m, seen = visible_max(s, begin, end);
+    *m = seen > old ? seen : old;
     /* Where all scores so far are -inf, subtracting -inf would make NaN of them; subtracting 0
      * gives them weight 0. */
-    const vf z = vf_set1(m_new == -INFINITY ? 0.0f : m_new);
+    *z = *m == -INFINITY ? 0.0f : *m;
+    /* The first tile of a span starts from -inf, and most later ones keep the maximum: the two
+     * values of exp that need no computing. */
+    if (*m == old)
+        return 1;
+    return old == -INFINITY ? 0 : vf_first(exp_nonpositive(vf_set1(old - *z)));
+}
 
+/* s = exp(s - z) where visible; returns the sum. */
+static inline float exponentials(float *s, int32_t begin, int32_t end, float row_z) {
+    const vf z = vf_set1(row_z);
     vf sum = vf_set1(0.0f);
     int32_t j = begin & -VF_LANES;
     const int32_t body_end = end & -VF_LANES;
@@ -79,25 +90,34 @@ static inline float softmax_row(float *s, int32_t begin, int32_t end, float *m, 
     if (j < end)
         SOFTMAX_CUT_VECTOR();
 #undef SOFTMAX_CUT_VECTOR
-
-    /* The first tile of a span starts from m = -inf, and most later ones keep the maximum: the two
-     * values of exp that need no computing. */
-    float factor = m_new == *m ? 1.0f : 0.0f;
-    if (m_new != *m && *m != -INFINITY)
-        factor = vf_first(exp_nonpositive(vf_sub(vf_set1(*m), z)));
-    *m = m_new;
-    *l = vf_first(vf_fma(vf_set1(*l), vf_set1(factor), vf_set1(vf_reduce_add(sum))));
-    return factor;
+    return vf_reduce_add(sum);
 }
 
+/* A few rows at a time: first the maxima of all, then the exponentials of all. A row's maximum and
+ * its sum are chains across the lanes, longer than a CPU can look ahead; this way the next row has
+ * work meanwhile, and the scores are still in the first-level cache. */
 static inline void softmax_rows(float *scores, size_t score_stride, size_t n_rows,
                                 const struct attn_visible *visible, float *m, float *l,
                                 float *factor) {
-    for (size_t r = 0; r < n_rows; r++) {
-        const struct attn_visible see = visible[r];
-        factor[r] = 1;
-        if (see.begin < see.end)
-            factor[r] = softmax_row(scores + r * score_stride, see.begin, see.end, &m[r], &l[r]);
+    enum { ROWS = 4 };
+    for (size_t first = 0; first < n_rows; first += ROWS) {
+        const size_t last = n_rows - first < ROWS ? n_rows : first + ROWS;
+        float z[ROWS];
+        for (size_t r = first; r < last; r++) {
+            const struct attn_visible see = visible[r];
+            factor[r] = 1;
+            if (see.begin < see.end)
+                factor[r] = raise_maximum(scores + r * score_stride, see.begin, see.end, &m[r],
+                                          &z[r - first]);
+        }
+        for (size_t r = first; r < last; r++) {
+            const struct attn_visible see = visible[r];
+            if (see.begin < see.end) {
+                const float sum =
+                    exponentials(scores + r * score_stride, see.begin, see.end, z[r - first]);
+                l[r] = vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum)));
+            }
+        }
     }
 }
 
