@@ -53,13 +53,14 @@ static float *random_floats(size_t n) {
     return x;
 }
 
-/* Operations per second of multiply-adds alone, over about `time` seconds. */
-static double multiply_add_rate(const struct limits *limits, double time) {
+/* Operations per second of multiply-adds alone, over about 2 ms: so short that the clock is still
+ * that of the call before or after it. */
+static double multiply_add_rate(const struct limits *limits) {
     const double begin = seconds();
     double operations = 0;
     do
         operations += limits->multiply_add(5000, &sink);
-    while (seconds() - begin < time);
+    while (seconds() - begin < 2e-3);
     return operations / (seconds() - begin);
 }
 
@@ -102,14 +103,11 @@ static void time_work(const struct work *w, const struct limits *limits) {
     enum { MOST = 4000 };
     static double ratios[MOST];
     double rates = 0, limit = 0, peaks = 0;
-    /* Bursts of the limit's loop last as long as those of the calls between them, so that what else
-     * the machine does hits both alike. */
-    double burst = 2e-3;
     int n = 0;
     const double start = seconds();
     while (n < MOST && (n < 9 || seconds() - start < 3)) {
         const double before =
-            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits, burst / 2);
+            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits);
         const double begin = seconds();
         int calls = 0;
         do {
@@ -117,10 +115,9 @@ static void time_work(const struct work *w, const struct limits *limits) {
                 exit(1);
             calls++;
         } while (seconds() - begin < 2e-3);
-        const double time = seconds() - begin, rate = amount * calls / time;
-        burst = time;
+        const double rate = amount * calls / (seconds() - begin);
         const double after =
-            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits, burst / 2);
+            w->streams ? read_rate(limits, k, v, kv_size) : multiply_add_rate(limits);
         limit = w->streams ? fmax(before, after) : (before + after) / 2;
         if (n++ > 0) {
             ratios[n - 2] = rate / limit;
