@@ -208,6 +208,7 @@ static void prefetch_tile(const struct job *job, const struct attn_rows *rows, i
             __builtin_prefetch(k + c, 0, 2);
         for (int64_t c = 0; c < p->v_dim; c += LINE)
             __builtin_prefetch(v + c, 0, 2);
+        __asm__ volatile(""); /* gcc 12 drops a function that does nothing but prefetch */
     }
 #endif
 }

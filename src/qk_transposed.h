@@ -46,13 +46,6 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
 
 enum { MAX_STRIDED_ROWS = 8 };
 
-/* One cache line of each of the next keys: as many rows at a stride are too many streams for the
- * hardware to prefetch. */
-ALWAYS_INLINE void prefetch_keys(const float *keys, int64_t stride, size_t n_keys) {
-    for (size_t j = 0; j < n_keys; j++)
-        vf_prefetch(keys + (int64_t)j * stride);
-}
-
 /* M rows against one vector of keys, of which n_keys are there; n_next come after them. A decode
  * step is as fast as the keys can be read once: they are transposed in registers and used at once
  * by all rows, in the order of arithmetic of qk_broadcast.h. */
@@ -68,8 +61,11 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
     const float *next = n_next ? keys + VF_LANES * stride : NULL;
     if (n_keys == VF_LANES) {
         for (; c + 4 <= dim; c += 4) {
+            /* One cache line of each of the next keys: so many rows at a stride are too many
+             * streams for the hardware to prefetch. */
             if (c % (64 / sizeof(float)) == 0)
-                prefetch_keys(next + c, stride, n_next);
+                for (size_t j = 0; j < n_next; j++)
+                    vf_prefetch(next + c + (int64_t)j * stride);
             transpose_keys(keys + c, stride, VF_LANES, 4, key);
             UNROLL
             for (size_t f = 0; f < 4; f++) {

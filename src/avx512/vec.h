@@ -35,7 +35,8 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
 static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-static inline void vf_prefetch(const float *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+/* A macro: gcc 12 takes a function that only prefetches for one without effect, and drops it. */
+#define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 /* The first n lanes, others 0; all from 16 on. */
 static inline vf vf_load_first(const float *p, size_t n) {
