@@ -15,7 +15,7 @@ variant() {
     stage "$name: build" build BUILD="$folder" "$@" all "$folder/tests/attn_tests" "$folder/tests/stress/threads"
     [ $status = 0 ] || return 0
     # Without leaks: Criterion has one of its own. Those of the attn command are looked for.
-    stage "$name: tests: $expected" run_tests "$expected" env ATTN_TEST_QUICK=1 \
+    stage "$name: tests: $expected" run_tests "$expected" env \
         ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 "$folder/tests/attn_tests"
 }
 
