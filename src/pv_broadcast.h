@@ -52,8 +52,16 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
         }
     }
     const float *value = o->values + begin * o->value_stride;
+    const uintptr_t ahead = (uintptr_t)o->value_stride * sizeof(float); /* may leave the values */
     for (int32_t j = begin; j < end; j++, value += o->value_stride) {
         vf x[MAX_BLOCK_VECTORS];
+        if (M >= 2 && M <= 4) {
+            /* A decode step of a group: bound by memory, and several streams of weights besides.
+             * One row alone is faster without, more rows have the values in cache. */
+            UNROLL
+            for (int v = 0; v < N; v++)
+                vf_prefetch((uintptr_t)value + 12 * ahead + v * sizeof(vf));
+        }
         UNROLL
         for (int v = 0; v < N; v++)
             x[v] = v == N - 1 ? vf_load_last(value + v * VF_LANES, last, short_row)

@@ -12,6 +12,15 @@
 #include "row_blocks.h"
 #include "unroll.h"
 
+/* Where a cache line of features begins, asks for that line of each of the next n_next keys: a
+ * vector of keys is too many streams for the hardware to prefetch. */
+#define prefetch_line(keys, stride, n_next, c)                                                     \
+    do {                                                                                           \
+        if ((c) % (64 / sizeof(float)) == 0)                                                       \
+            for (size_t line = 0; line < (n_next); line++)                                         \
+                vf_prefetch((keys) + (int64_t)(VF_LANES + line) * (stride));                       \
+    } while (0)
+
 /* ---- Packing ----------------------------------------------------------------------------------
  */
 
@@ -25,7 +34,9 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         vf x[4];
         size_t c = 0;
         if (n == VF_LANES) {
+            const size_t next = n_keys - j - n < VF_LANES ? n_keys - j - n : VF_LANES;
             for (; c + 4 <= dim; c += 4) {
+                prefetch_line(from + c, stride, next, c);
                 transpose_keys(from + c, stride, VF_LANES, 4, x);
                 UNROLL
                 for (size_t f = 0; f < 4; f++)
@@ -58,14 +69,9 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
     for (int r = 0; r < M; r++)
         row[r] = q[r], acc[r] = vf_set1(0.0f);
     size_t c = 0;
-    const float *next = n_next ? keys + VF_LANES * stride : NULL;
     if (n_keys == VF_LANES) {
         for (; c + 4 <= dim; c += 4) {
-            /* One cache line of each of the next keys: so many rows at a stride are too many
-             * streams for the hardware to prefetch. */
-            if (c % (64 / sizeof(float)) == 0)
-                for (size_t j = 0; j < n_next; j++)
-                    vf_prefetch(next + c + (int64_t)j * stride);
+            prefetch_line(keys + c, stride, n_next, c);
             transpose_keys(keys + c, stride, VF_LANES, 4, key);
             UNROLL
             for (size_t f = 0; f < 4; f++) {
