@@ -42,7 +42,8 @@ typedef enum attn_status {
     ATTN_ERROR_WORKSPACE = 10,  /* the workspace is smaller than attn_workspace_size() says */
     ATTN_ERROR_EXECUTOR = 11,   /* the executor has no run function, or fewer than 1 worker */
     ATTN_ERROR_ISA = 12,        /* the kernel set asked for is unknown or cannot run here */
-    ATTN_ERROR_MEMORY = 13      /* attn_forward_alloc() could not get its workspace */
+    ATTN_ERROR_MEMORY = 13,     /* attn_forward_alloc() could not get its workspace */
+    ATTN_ERROR_STRIDE = 14      /* the strides of an output make its rows share memory */
 } attn_status;
 
 /* Element type of a tensor. This version computes with ATTN_F32 only and refuses the others. */
@@ -68,7 +69,8 @@ typedef struct attn_input {
     int64_t stride_batch, stride_head, stride_token;
 } attn_input;
 
-/* A tensor that is written. Distinct elements must not share memory, nor overlap any input. */
+/* A tensor that is written, strides as above. Its elements must not share memory with each other
+ * (rows that obviously do are ATTN_ERROR_STRIDE) nor with any other tensor (the caller's duty). */
 typedef struct attn_output {
     void *data;
     attn_type type;
@@ -127,7 +129,8 @@ static inline attn_problem attn_problem_init(void) {
     return p;
 }
 
-/* A problem over contiguous f32 tensors in the order [batch, heads, length, features]. */
+/* A problem over contiguous f32 tensors in the order [batch, heads, length, features]; the strides
+ * of lse and weights are set as well, for whoever sets their data. */
 static inline attn_problem attn_problem_bhld(int64_t batch, int64_t q_heads, int64_t kv_heads,
                                              int64_t q_len, int64_t kv_cap, int64_t qk_dim,
                                              int64_t v_dim, const float *q, const float *k,
@@ -151,6 +154,10 @@ static inline attn_problem attn_problem_bhld(int64_t batch, int64_t q_heads, int
     p.out.data = out, p.out.stride_token = v_dim;
     p.out.stride_head = (int64_t)(q_rows * out_row);
     p.out.stride_batch = (int64_t)((uint64_t)q_heads * q_rows * out_row);
+    p.lse.stride_token = 1, p.lse.stride_head = q_len;
+    p.lse.stride_batch = (int64_t)((uint64_t)q_heads * q_rows);
+    p.weights.stride_token = kv_cap, p.weights.stride_head = (int64_t)(q_rows * kv_rows);
+    p.weights.stride_batch = (int64_t)((uint64_t)q_heads * q_rows * kv_rows);
     return p;
 }
 
@@ -207,17 +214,20 @@ struct attn_executor {
  * (sums) at most n_chain additions to a term, and 5 in the tree over the lanes; (end) reciprocal
  * and product, 2 u. Weights below 2^-126 become 0, and so may products: the terms with 2^-125.
  *
- * Errors: every misuse is reported before the first write; see attn_check(). */
+ * Errors: everything that attn_status names is reported before the first write; attn_check() says
+ * more. Memory that is not there, or shared where it must not be, is the caller's duty. */
 ATTN_API attn_status attn_forward(const attn_problem *problem, void *workspace,
                                   size_t workspace_size, attn_executor *executor);
 
 /* attn_forward() with a workspace from malloc(). */
 ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_executor *executor);
 
-/* Bytes of workspace that attn_forward() needs with an executor of n_workers (1 for null). Enough
- * for every kernel set this CPU can run. Per worker it does not grow with q_len and kv_cap (at most
- * 1.5 MiB for dims up to 1024); where few rows meet many keys, the states of the key spans that
- * run in parallel come on top. Tensor pointers are not looked at and may still be null. */
+/* Bytes of workspace that attn_forward() needs with an executor of n_workers (1 for null), for
+ * these sizes and any kv_len, on every kernel set this CPU can run. With one worker it never shrinks
+ * as q_len or kv_cap grow, so that one workspace for the largest serves all; with several, ask for
+ * each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths; where few
+ * rows meet many keys, the states of the key spans that run in parallel come on top. Tensor pointers
+ * are not looked at and may still be null. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
 

@@ -8,8 +8,9 @@
  *         for each tile of the span                     keys packed once, used by all rows
  *             for each block of rows                    scores stay in cache
  *                 scores = scale * Q K^T                qk_packed or qk_strided
- *                 weights = exp(scores - max)           softmax_rows; rescales by exp(old - new
- * max) acc = factor * acc + weights V        pv_tile merge the span's state into the rows' state
+ *                 weights = exp(scores - max)           softmax_rows; raises the maximum
+ *                 acc = factor * acc + weights V        pv_tile; factor = exp(old max - new max)
+ *         merge the span's state into the rows' state   merge_rows
  *     out = acc / l
  *
  * Rows see different keys only through the ranges that visible.c gives; nothing here or in a kernel
@@ -95,8 +96,7 @@ static float *output_row(const attn_output *t, int64_t b, int64_t h, int64_t tok
     return (float *)t->data + b * t->stride_batch + h * t->stride_head + token * t->stride_token;
 }
 
-/* ---- Which keys a block of rows sees ----------------------------------------------------------
- */
+/* ---- Which keys a block of rows sees --------------------------------------------------------- */
 
 static struct attn_key_range keys_of_rows(const struct job *job, const struct attn_rows *rows) {
     return attn_visible_to_rows(job->c, rows->batch, query_of(job, rows, 0),
@@ -126,8 +126,7 @@ static int64_t ranges_in_tile(const struct job *job, const struct attn_rows *row
     return end;
 }
 
-/* ---- One block of rows on one tile ------------------------------------------------------------
- */
+/* ---- One block of rows on one tile ----------------------------------------------------------- */
 
 static void query_rows(const struct job *job, const struct attn_rows *rows, const float **q) {
     for (int64_t r = 0; r < rows->n; r++)
@@ -171,8 +170,7 @@ static void attend_tile(const struct job *job, const struct scratch *w,
                           job->plan->v_stride);
 }
 
-/* ---- A task's rows on one span ----------------------------------------------------------------
- */
+/* ---- A task's rows on one span --------------------------------------------------------------- */
 
 /* The tile that begins at `begin`, cut to what the rows see, packed if that pays. */
 static struct tile prepare_tile(const struct job *job, const struct scratch *w,
@@ -255,8 +253,7 @@ static void set_unseen(const struct job *job, const struct attn_rows *rows, stru
         state.acc[i] = -0.0f;
 }
 
-/* ---- Outputs ----------------------------------------------------------------------------------
- */
+/* ---- Outputs --------------------------------------------------------------------------------- */
 
 static void write_rows(const struct job *job, const struct attn_rows *rows, struct state state) {
     const attn_problem *p = &job->c->p;
@@ -331,8 +328,7 @@ static void write_outputs(const struct job *job, const struct scratch *w,
         write_weights(job, w, rows, seen, state);
 }
 
-/* ---- Tasks ------------------------------------------------------------------------------------
- */
+/* ---- Tasks ----------------------------------------------------------------------------------- */
 
 /* All spans of a row task, one after the other. */
 static void attend_rows(void *arg, size_t index, size_t worker) {

@@ -124,6 +124,8 @@ const char *attn_status_string(attn_status status) {
         return "the kernel set asked for is unknown or cannot run on this CPU";
     case ATTN_ERROR_MEMORY:
         return "no memory for the workspace";
+    case ATTN_ERROR_STRIDE:
+        return "the strides of an output make its rows share memory";
     }
     return "unknown status";
 }

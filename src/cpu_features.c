@@ -63,9 +63,12 @@ uint64_t attn_cpu_features_x86(const struct attn_cpu_probe *probe) {
     return features;
 }
 
+/* Bits of AT_HWCAP as Linux defines them; other systems have no such word, and what is set for them
+ * is what every AArch64 system has. */
+enum { HWCAP_BIT_ASIMD = 1 };
+
 uint64_t attn_cpu_features_aarch64(const struct attn_cpu_probe *probe) {
-    (void)probe; /* Advanced SIMD is part of the AArch64 base ABI: nothing to ask. */
-    return ATTN_CPU_HAS(NEON);
+    return probe->hwcap() >> HWCAP_BIT_ASIMD & 1 ? ATTN_CPU_HAS(NEON) : 0;
 }
 
 #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__) && !defined(__APPLE__) &&      \
@@ -93,14 +96,12 @@ uint64_t attn_cpu_features(void) {
 #include <sys/auxv.h>
 
 static uint64_t machine_hwcap(void) { return getauxval(AT_HWCAP); }
-static uint64_t machine_hwcap2(void) { return getauxval(AT_HWCAP2); }
 #else
-static uint64_t machine_hwcap(void) { return 0; }
-static uint64_t machine_hwcap2(void) { return 0; }
+static uint64_t machine_hwcap(void) { return UINT64_C(1) << HWCAP_BIT_ASIMD; }
 #endif
 
 uint64_t attn_cpu_features(void) {
-    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap, .hwcap2 = machine_hwcap2};
+    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap};
     return attn_cpu_features_aarch64(&machine);
 }
 

@@ -38,9 +38,8 @@ struct attn_cpu_probe {
     void (*cpuid)(uint32_t leaf, uint32_t subleaf, uint32_t regs[4]);
     /* x86: XCR0; called only if CPUID says that XGETBV is there. */
     uint64_t (*xgetbv)(void);
-    /* AArch64: AT_HWCAP and AT_HWCAP2. */
+    /* AArch64: AT_HWCAP. */
     uint64_t (*hwcap)(void);
-    uint64_t (*hwcap2)(void);
 };
 
 /* The features of an x86 or AArch64 CPU that answers as probe does. */

@@ -69,7 +69,7 @@ const char *attn_isa(void) {
 
 attn_status attn_set_isa(const char *name) {
     const struct attn_kernels *chosen = attn_kernels_select(attn_cpu_features(), name);
-    if (!chosen)
+    if (!chosen || (name && !*name)) /* empty is unset in the environment only */
         return ATTN_ERROR_ISA;
     atomic_store_explicit(&in_use, chosen, memory_order_release);
     return ATTN_OK;

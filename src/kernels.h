@@ -60,8 +60,8 @@ struct attn_kernels {
      *     s  = exp(s - z) in place where visible, a NaN staying NaN, so that a score of -inf has
      *          weight 0 even where all are -inf; exp as in exp_nonpositive.h
      *     l' = l * f + sum, where key j goes to lane j mod (vector length), each lane adds in
-     *          ascending order from 0, and the lanes meet in a fixed tree; product and sum are
-     * fused Columns outside a row's visible range mean nothing afterwards. */
+     *          ascending order from 0, and the lanes meet in a fixed tree; product and sum fused
+     * Columns outside a row's visible range mean nothing afterwards. */
     void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
                          const struct attn_visible *visible, float *m, float *l, float *factor);
 

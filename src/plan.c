@@ -42,13 +42,17 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
 static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
 
+/* Rows of a task, at most. */
+static int64_t most_rows(const struct attn_plan *plan) {
+    const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
+    return at_least(at_most(STATE_BYTES / row_bytes, ROWS_MOST), ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK *
+           ATTN_ROW_BLOCK;
+}
+
 static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;
     const int64_t rows = at_least(c->p.q_len * c->group, 1);
-    const int64_t state_row = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
-    const int64_t most = at_least(at_most(STATE_BYTES / state_row, ROWS_MOST), ATTN_ROW_BLOCK) /
-                         ATTN_ROW_BLOCK * ATTN_ROW_BLOCK;
-    int64_t blocks = ceil_div(rows, most);
+    int64_t blocks = ceil_div(rows, most_rows(plan));
     if (n_workers > 1 && pairs > 0) {
         const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
         blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
@@ -74,24 +78,25 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
                   c->p.q_len * c->group < 2 * ROWS_WORTH_A_TASK;
 
-    plan->state_rows = (size_t)at_most(plan->rows_per_task, c->p.q_len * c->group);
+    /* For as many rows as any smaller q_len could put into a task, not only for those of this one. */
+    plan->state_rows = (size_t)at_most(most_rows(plan), c->p.q_len * c->group);
     const int64_t tile =
         at_most(plan->tile_keys, round_up(at_least(c->p.kv_cap, 1), ATTN_SCORE_PAD));
-    size_t bytes = 0;
-    plan->packed_floats = (size_t)(tile * c->p.qk_dim);
     plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
-    plan->state_floats = (size_t)round_up((int64_t)(plan->state_rows * (plan->v_stride + 2)), 16);
-    plan->worker_floats = plan->packed_floats + plan->score_floats + 2 * plan->state_floats;
+    plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
+
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
-    size_t split_floats;
-    if (__builtin_mul_overflow(plan->worker_floats, (size_t)workers, &bytes) ||
+    size_t floats, split_floats;
+    if (__builtin_mul_overflow(tile, c->p.qk_dim, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
-        __builtin_add_overflow(bytes, split_floats, &bytes) ||
-        __builtin_mul_overflow(bytes, sizeof(float), &bytes) ||
-        __builtin_add_overflow(bytes, 64, &bytes) || bytes > PTRDIFF_MAX)
+        __builtin_add_overflow(2 * plan->state_floats + plan->score_floats, plan->packed_floats,
+                               &plan->worker_floats) ||
+        __builtin_mul_overflow(plan->worker_floats, n_workers, &floats) ||
+        __builtin_add_overflow(floats, split_floats, &floats) ||
+        floats > (PTRDIFF_MAX - 64) / sizeof(float))
         return ATTN_ERROR_OVERFLOW;
-    plan->workspace_bytes = bytes;
+    plan->workspace_bytes = floats * sizeof(float) + 64;
     return ATTN_OK;
 }
 

@@ -38,7 +38,7 @@ struct attn_plan {
     int64_t rows_per_task; /* multiple of ATTN_ROW_BLOCK */
     int64_t row_blocks;    /* per batch and key/value head */
     int64_t row_tasks;     /* batch * kv_heads * row_blocks */
-    int64_t spans;         /* spans of the longest key range */
+    int64_t spans;         /* of kv_cap */
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */

@@ -68,6 +68,21 @@ static attn_status check_tensor(const char *name, const void *data, attn_type ty
     return ATTN_OK;
 }
 
+/* Rows of an output that share an element would be written by several tasks. */
+static attn_status check_rows_apart(const char *name, const struct axis axes[3], int64_t features,
+                                    struct attn_sentence say) {
+    for (int i = 0; i < 3; i++)
+        if (axes[i].size == 0)
+            return ATTN_OK;
+    for (int i = 0; i < 3; i++)
+        if (axes[i].size > 1 && axes[i].stride < features && axes[i].stride > -features)
+            return fail(say, ATTN_ERROR_STRIDE,
+                        "%s.stride of %s is %" PRId64 ": its rows of %" PRId64
+                        " elements would share memory",
+                        name, axes[i].name, axes[i].stride, features);
+    return ATTN_OK;
+}
+
 static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) {
     const struct axis sizes[] = {
         {"batch", p->batch, 0}, {"q_heads", p->q_heads, 0}, {"kv_heads", p->kv_heads, 0},
@@ -115,14 +130,26 @@ static attn_status check_tensors(const attn_problem *p, bool with_data, struct a
     attn_status status;
     if ((status = check_tensor("q", p->q.data, p->q.type, q, p->qk_dim, with_data, say)) ||
         (status = check_tensor("k", p->k.data, p->k.type, k, p->qk_dim, with_data, say)) ||
-        (status = check_tensor("v", p->v.data, p->v.type, v, p->v_dim, with_data, say)) ||
-        (status = check_tensor("out", p->out.data, p->out.type, out, p->v_dim, with_data, say)))
+        (status = check_tensor("v", p->v.data, p->v.type, v, p->v_dim, with_data, say)))
         return status;
-    if (p->lse.data && (status = check_tensor("lse", p->lse.data, p->lse.type, lse, 1, false, say)))
-        return status;
-    if (p->weights.data && (status = check_tensor("weights", p->weights.data, p->weights.type,
-                                                  weights, p->kv_cap, false, say)))
-        return status;
+    const struct {
+        const char *name;
+        const attn_output *t;
+        const struct axis *axes;
+        int64_t features;
+        bool required;
+    } outputs[] = {{"out", &p->out, out, p->v_dim, with_data},
+                   {"lse", &p->lse, lse, 1, false},
+                   {"weights", &p->weights, weights, p->kv_cap, false}};
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        if (!outputs[i].t->data && !outputs[i].required)
+            continue;
+        if ((status =
+                 check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].t->type,
+                              outputs[i].axes, outputs[i].features, outputs[i].required, say)) ||
+            (status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say)))
+            return status;
+    }
     return ATTN_OK;
 }
 
@@ -181,7 +208,8 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     if (!problem)
         return fail(say, ATTN_ERROR_NULL, "problem is null");
     const size_t size = problem->struct_size;
-    if (size < sizeof *problem)
+    enum { LARGEST = 4096 }; /* of any later version; a struct never initialised is rarely below */
+    if (size < sizeof *problem || size > LARGEST)
         return fail(say, ATTN_ERROR_STRUCT_SIZE,
                     "struct_size is %zu; this library knows %zu: start from attn_problem_init()",
                     size, sizeof *problem);

@@ -21,8 +21,7 @@
                 vf_prefetch((keys) + (int64_t)(VF_LANES + line) * (stride));                       \
     } while (0)
 
-/* ---- Packing ----------------------------------------------------------------------------------
- */
+/* ---- Packing --------------------------------------------------------------------------------- */
 
 /* Packed keys are panels of `panel` keys, [feature][panel], also where the last has fewer keys. */
 static inline void pack_panels(const size_t panel, const float *keys, int64_t stride, size_t n_keys,
@@ -52,8 +51,7 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
     }
 }
 
-/* ---- Scores of a few rows ---------------------------------------------------------------------
- */
+/* ---- Scores of a few rows -------------------------------------------------------------------- */
 
 enum { MAX_STRIDED_ROWS = 8 };
 

@@ -99,7 +99,8 @@
     defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE) ||        \
     defined(__ARM_FEATURE_BF16) || defined(__ARM_FEATURE_MATMUL_INT8) ||                           \
     defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
-#error "a CPU feature is enabled that required_features.h does not map: name it there"
+#error                                                                                             \
+    "these flags enable a CPU feature that nobody asks the CPU for at run time. -march and -m flags do not belong in CFLAGS: kernel sets are chosen at run time. In a flags.mk: map the feature here"
 #endif
 
 #endif

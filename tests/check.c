@@ -18,8 +18,7 @@
 #include "cpu_features.h"
 #include "dispatch.h"
 
-/* ---- How much to test, failures ---------------------------------------------------------------
- */
+/* ---- How much to test, failures -------------------------------------------------------------- */
 
 bool check_quick(void) {
     const char *quick = getenv("ATTN_TEST_QUICK");
@@ -87,8 +86,7 @@ void check_fail(const char *format, ...) {
         cr_assert(false, "%s [%s]", message, context);
 }
 
-/* ---- Random numbers ---------------------------------------------------------------------------
- */
+/* ---- Random numbers -------------------------------------------------------------------------- */
 
 /* splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014). */
 uint64_t rng_next(struct rng *rng) {
@@ -116,8 +114,7 @@ float rng_gauss(struct rng *rng) {
     return (float)(radius * cos(6.283185307179586 * rng_uniform(rng)));
 }
 
-/* ---- Memory -----------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static struct {
     char *map;       /* guard page, capacity bytes, guard page */
@@ -148,8 +145,7 @@ float *guarded_floats(enum slot slot, size_t n, enum side side) {
     return guarded(slot, n * sizeof(float), side);
 }
 
-/* ---- Bits -------------------------------------------------------------------------------------
- */
+/* ---- Bits ------------------------------------------------------------------------------------ */
 
 uint32_t bits_of(float x) {
     uint32_t bits;
@@ -172,8 +168,7 @@ int64_t first_difference(const float *a, const float *b, int64_t n) {
     return -1;
 }
 
-/* ---- Kernel sets ------------------------------------------------------------------------------
- */
+/* ---- Kernel sets ----------------------------------------------------------------------------- */
 
 bool check_use_isa(const char *name) {
     cr_assert(attn_set_isa(name) == ATTN_OK, "attn_set_isa(%s) failed", name);
@@ -188,8 +183,7 @@ size_t check_kernel_sets(const struct attn_kernels **sets) {
     return n;
 }
 
-/* ---- Problems ---------------------------------------------------------------------------------
- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 struct strides {
     int64_t batch, head, token;
@@ -472,8 +466,7 @@ void trial_on_every_isa(struct trial *t) {
     reference_free(&reference);
 }
 
-/* ---- Executors --------------------------------------------------------------------------------
- */
+/* ---- Executors ------------------------------------------------------------------------------- */
 
 static void run_reversed(attn_executor *self, size_t n_tasks, attn_task task, void *arg) {
     struct reverse_executor *e = (struct reverse_executor *)self;

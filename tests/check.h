@@ -12,8 +12,7 @@
 #include "attn.h"
 #include "kernels.h"
 
-/* ---- How much to test -------------------------------------------------------------------------
- */
+/* ---- How much to test ------------------------------------------------------------------------ */
 
 /* ATTN_TEST_QUICK=1, for emulators: about a tenth of the work. */
 bool check_quick(void);
@@ -25,8 +24,7 @@ bool check_is_emulated(void);
 /* One line on the test program's output, whatever Criterion's verbosity. */
 void check_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Failures ---------------------------------------------------------------------------------
- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 /* What is being tried now: printed with each failure, and on a crash. */
 void check_context(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -40,8 +38,7 @@ void check_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
             check_fail(__VA_ARGS__);                                                               \
     } while (0)
 
-/* ---- Random numbers ---------------------------------------------------------------------------
- */
+/* ---- Random numbers -------------------------------------------------------------------------- */
 
 struct rng {
     uint64_t state;
@@ -53,8 +50,7 @@ double rng_uniform(struct rng *rng);           /* [0, 1) */
 float rng_normal(struct rng *rng);             /* N(0, 1) as the sum of four: cheap, below 3.5 */
 float rng_gauss(struct rng *rng);              /* N(0, 1) */
 
-/* ---- Memory -----------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 enum side { AT_END, AT_START }; /* which inaccessible page the memory touches */
 enum slot {
@@ -74,8 +70,7 @@ enum slot {
 void *guarded(enum slot slot, size_t bytes, enum side side);
 float *guarded_floats(enum slot slot, size_t n, enum side side);
 
-/* ---- Bits -------------------------------------------------------------------------------------
- */
+/* ---- Bits ------------------------------------------------------------------------------------ */
 
 uint32_t bits_of(float x);
 float float_of(uint32_t bits);
@@ -87,8 +82,7 @@ bool same_bits(float a, float b);
 /* The index of the first difference, or -1. */
 int64_t first_difference(const float *a, const float *b, int64_t n);
 
-/* ---- Kernel sets ------------------------------------------------------------------------------
- */
+/* ---- Kernel sets ----------------------------------------------------------------------------- */
 
 /* Chooses the set and asserts that it is in use. */
 bool check_use_isa(const char *name);
@@ -99,8 +93,7 @@ bool check_use_isa(const char *name);
 /* The sets this machine can run, best first; the scalar one is last. */
 size_t check_kernel_sets(const struct attn_kernels **sets);
 
-/* ---- Problems ---------------------------------------------------------------------------------
- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_cap, qk_dim, v_dim;
@@ -178,8 +171,7 @@ double trial_compare(const struct trial *t, const struct reference *reference);
 /* Runs a filled trial on every set and compares. */
 void trial_on_every_isa(struct trial *t);
 
-/* ---- Executors --------------------------------------------------------------------------------
- */
+/* ---- Executors ------------------------------------------------------------------------------- */
 
 /* Runs tasks on the calling thread in reverse order, and hands out worker numbers at random. */
 struct reverse_executor {

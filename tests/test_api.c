@@ -12,8 +12,7 @@
 
 #include "check.h"
 
-/* ---- Grid -------------------------------------------------------------------------------------
- */
+/* ---- Grid ------------------------------------------------------------------------------------ */
 
 /* What is tried beside a shape. */
 struct options {
@@ -172,8 +171,7 @@ Test(api, random_problems, .timeout = 36000) {
               first + (uint64_t)n - 1);
 }
 
-/* ---- Accuracy ---------------------------------------------------------------------------------
- */
+/* ---- Accuracy -------------------------------------------------------------------------------- */
 
 /* Bars for inputs drawn from N(0, 1), d <= 128, up to 4096 keys. */
 #define BAR_ANY 3e-6
@@ -231,8 +229,7 @@ Test(api, typical_error, .timeout = 3600) {
     CHECK(check_quick() || rows[0] + rows[1] >= 100000, "only %" PRId64 " rows", rows[0] + rows[1]);
 }
 
-/* ---- Workspace --------------------------------------------------------------------------------
- */
+/* ---- Workspace ------------------------------------------------------------------------------- */
 
 /* FAULTS I1, I5, I6, J4: exactly the size asked for, for any number of workers and any alignment;
  * and a worker's share is at most 1.5 MiB for dims up to 1024 and does not grow with the lengths.
@@ -278,6 +275,17 @@ Test(api, workspace) {
         }
     }
     reference_free(&r);
+
+    /* One workspace, asked for with the longest chunk, serves the shorter ones and any kv_len. */
+    size_t before = 0;
+    for (int64_t q_len = 1; q_len <= 1000; q_len++) {
+        attn_problem p = attn_problem_bhld(1, 32, 8, q_len, 512, 128, 128, NULL, NULL, NULL, NULL);
+        size_t size;
+        cr_assert(attn_workspace_size(&p, 1, &size) == ATTN_OK);
+        check_context("workspace for q_len %" PRId64, q_len);
+        CHECK(size >= before, "%zu bytes, %zu for one row less", size, before);
+        before = size;
+    }
 
     for (int64_t dim = 1; dim <= 1024; dim += dim < 32 ? 1 : 31)
         for (int64_t other = 0; other < 2; other++) {

@@ -14,13 +14,12 @@
 #include "cpu_features.h"
 #include "dispatch.h"
 
-/* ---- A CPU that answers as it is told ---------------------------------------------------------
- */
+/* ---- A CPU that answers as it is told -------------------------------------------------------- */
 
 enum { EAX, EBX, ECX, EDX };
 static struct {
     uint32_t max_leaf, leaf1[4], leaf7[4];
-    uint64_t xcr0;
+    uint64_t xcr0, hwcap;
     bool xgetbv_called;
 } mock;
 
@@ -39,9 +38,9 @@ static uint64_t mock_xgetbv(void) {
     return mock.xcr0;
 }
 
-static uint64_t mock_no_hwcap(void) { return 0; }
+static uint64_t mock_hwcap(void) { return mock.hwcap; }
 
-static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_no_hwcap, mock_no_hwcap};
+static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_hwcap};
 
 #define BIT(n) (UINT32_C(1) << (n))
 #define OSXSAVE BIT(27)
@@ -177,7 +176,13 @@ Test(dispatch, each_bit_dropped_alone) {
     const struct attn_kernels *list[ATTN_MAX_ISAS];
     check_context("no features");
     CHECK(attn_kernels_usable(0, list) == 1 && strcmp(list[0]->name, "scalar") == 0, "not scalar");
-    CHECK(attn_cpu_features_aarch64(&probe) == ATTN_CPU_HAS(NEON), "AArch64 always has NEON");
+    for (int bit = 0; bit < 64; bit++) { /* ASIMD is bit 1 in Linux's asm/hwcap.h */
+        check_context("AT_HWCAP bit %d", bit);
+        mock.hwcap = UINT64_C(1) << bit;
+        CHECK(attn_cpu_features_aarch64(&probe) == (bit == 1 ? ATTN_CPU_HAS(NEON) : 0), "alone");
+        mock.hwcap = ~mock.hwcap;
+        CHECK(attn_cpu_features_aarch64(&probe) == (bit == 1 ? 0 : ATTN_CPU_HAS(NEON)), "dropped");
+    }
     if (is_built("neon")) {
         const struct attn_kernels *neon = attn_kernels_select(ATTN_CPU_HAS(NEON), NULL);
         CHECK(neon && strcmp(neon->name, "neon") == 0 && neon->required == ATTN_CPU_HAS(NEON),
@@ -199,7 +204,7 @@ Test(dispatch, by_name) {
     CHECK(strcmp(attn_kernels_select(avx2, "scalar")->name, "scalar") == 0, "no scalar");
 
     const char *before = attn_isa();
-    const char *bad[] = {"bogus", "Scalar", "scalar ", "avx", "avx5123", "\xff"};
+    const char *bad[] = {"", "bogus", "Scalar", "scalar ", "avx", "avx5123", "\xff"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(attn_set_isa(bad[i]) == ATTN_ERROR_ISA && attn_isa() == before, "\"%s\"", bad[i]);
     for (size_t i = 0; attn_kernels_built(i); i++) {
@@ -207,7 +212,7 @@ Test(dispatch, by_name) {
         const bool runs = attn_kernels_select(attn_cpu_features(), set->name) != NULL;
         CHECK((attn_set_isa(set->name) == ATTN_OK) == runs, "%s", set->name);
     }
-    CHECK(attn_set_isa("") == ATTN_OK && strcmp(attn_isa(), *attn_isa_list()) == 0, "\"\"");
+    CHECK(attn_set_isa(NULL) == ATTN_OK && strcmp(attn_isa(), *attn_isa_list()) == 0, "null");
     const char *const *list = attn_isa_list();
     size_t n = 0;
     while (list[n])
@@ -219,8 +224,7 @@ Test(dispatch, by_name) {
             CHECK(strcmp(attn_kernels_built(i)->name, attn_kernels_built(j)->name), "same names");
 }
 
-/* ---- Threads ----------------------------------------------------------------------------------
- */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 enum { MAX_THREADS = 64 };
 static pthread_barrier_t barrier;

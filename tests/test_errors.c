@@ -61,6 +61,7 @@ BREAK(out_null, s->p.out.data = NULL)
 BREAK(offset_null, s->p.offset = NULL)
 BREAK(size_zero, s->p.struct_size = 0)
 BREAK(size_small, s->p.struct_size -= 1)
+BREAK(size_garbage, s->p.struct_size = (size_t)1 << 30) /* an uninitialised struct */
 BREAK(batch_negative, s->p.batch = -1)
 BREAK(q_heads_negative, s->p.q_heads = -4)
 BREAK(kv_heads_negative, s->p.kv_heads = -2)
@@ -101,6 +102,11 @@ BREAK(v_stride_huge, s->p.v.stride_batch = INT64_C(1) << 62)
 BREAK(out_stride_huge, s->p.out.stride_token = -(INT64_C(1) << 61))
 BREAK(lse_stride_huge, s->p.lse.stride_batch = INT64_C(1) << 61)
 BREAK(weights_stride_huge, s->p.weights.stride_head = INT64_C(1) << 61)
+/* Strides that make an output's rows share memory; 0 is what a forgotten one is. */
+BREAK(out_stride_zero, s->p.out.stride_token = 0)
+BREAK(out_rows_overlap, s->p.out.stride_token = 1 - DV)
+BREAK(lse_strides_zero, s->p.lse.stride_batch = s->p.lse.stride_head = s->p.lse.stride_token = 0)
+BREAK(weights_stride_short, s->p.weights.stride_head = LK - 1)
 #undef BREAK
 
 static const struct misuse misuses[] = {
@@ -111,6 +117,11 @@ static const struct misuse misuses[] = {
     {"offset null", offset_null, ATTN_ERROR_NULL, {"offset"}, false},
     {"struct_size 0", size_zero, ATTN_ERROR_STRUCT_SIZE, {"struct_size", "0"}, false},
     {"struct_size small", size_small, ATTN_ERROR_STRUCT_SIZE, {"struct_size"}, false},
+    {"struct_size garbage", size_garbage, ATTN_ERROR_STRUCT_SIZE, {"struct_size"}, false},
+    {"out stride 0", out_stride_zero, ATTN_ERROR_STRIDE, {"out.stride", "tokens", "0"}, false},
+    {"out rows overlap", out_rows_overlap, ATTN_ERROR_STRIDE, {"out.stride", "-6"}, false},
+    {"lse strides 0", lse_strides_zero, ATTN_ERROR_STRIDE, {"lse.stride", "0"}, false},
+    {"weights short", weights_stride_short, ATTN_ERROR_STRIDE, {"weights.stride", "heads"}, false},
     {"batch < 0", batch_negative, ATTN_ERROR_SIZE, {"batch", "-1"}, false},
     {"q_heads < 0", q_heads_negative, ATTN_ERROR_SIZE, {"q_heads", "-4"}, false},
     {"kv_heads < 0", kv_heads_negative, ATTN_ERROR_SIZE, {"kv_heads", "-2"}, false},

@@ -61,8 +61,7 @@ static void source_run(struct source *source) {
     cr_assert(attn_forward_alloc(&p, NULL) == ATTN_OK);
 }
 
-/* ---- One row inside another problem -----------------------------------------------------------
- */
+/* ---- One row inside another problem ---------------------------------------------------------- */
 
 /* What a kernel must not meet: NaN, infinities, and what is merely large. */
 static float poison(struct rng *rng) {

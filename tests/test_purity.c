@@ -38,8 +38,7 @@
 #endif
 #endif
 
-/* ---- Counting ---------------------------------------------------------------------------------
- */
+/* ---- Counting -------------------------------------------------------------------------------- */
 
 /* Of the thread under test only: others (Criterion's, OpenMP's) may do as they like. */
 static _Thread_local volatile bool is_counting;
@@ -87,8 +86,7 @@ int posix_memalign(void **memory, size_t alignment, size_t size) {
 #define CAN_COUNT 0
 #endif
 
-/* ---- Calls to watch ---------------------------------------------------------------------------
- */
+/* ---- Calls to watch -------------------------------------------------------------------------- */
 
 enum { L = 20, D = 17, KEYS = 1100 };
 static float q[2 * L * D], k[KEYS * D], v[KEYS * D], out[2 * L * D], lse[2 * L];

@@ -243,6 +243,9 @@ static int compute(struct run *r, const struct tensors *t, const char *isa,
     p.lse.stride_head = p.q_len;
     p.lse.stride_batch = p.q_heads * p.q_len;
 
+    if (p.v_dim == 0 && (r->weights || r->lse)) /* the library has nothing to do then */
+        return cli_fail(CLI_FAILED, "%s: 0 features found, at least 1 expected with %s", r->v,
+                        r->weights ? "--weights" : "--lse");
     for (int i = 0; i < 3; i++)
         if (results[i].path && allocate(&results[i]))
             return CLI_FAILED;

@@ -145,9 +145,7 @@ static float random_normal(void) {
     return (float)((double)(sum - 2 * 0xffff) / 65536 * 1.7320508);
 }
 
-static int random_below(int n) {
-    return (int)(random_bits() % (uint64_t)n);
-}
+static int random_below(int n) { return (int)(random_bits() % (uint64_t)n); }
 
 /* A problem of the grid, or past its end a random one: always the same for the same index. */
 static struct grid_case case_at(int index) {

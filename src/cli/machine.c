@@ -65,9 +65,7 @@ const char *machine_cpu_name(void) {
 
 #else
 
-const char *machine_cpu_name(void) {
-    return "unknown CPU";
-}
+const char *machine_cpu_name(void) { return "unknown CPU"; }
 
 #endif
 

@@ -40,9 +40,7 @@ static const struct {
 };
 #define N_TYPES ((int)(sizeof types / sizeof types[0]))
 
-const char *npy_type_name(enum npy_type type) {
-    return types[type].name;
-}
+const char *npy_type_name(enum npy_type type) { return types[type].name; }
 
 static uint64_t load_le(const unsigned char *bytes, size_t size) {
     uint64_t value = 0;

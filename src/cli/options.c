@@ -12,9 +12,7 @@
 
 static const char *verb_name = "";
 
-void cli_set_verb(const char *verb) {
-    verb_name = verb;
-}
+void cli_set_verb(const char *verb) { verb_name = verb; }
 
 int cli_fail(int status, const char *format, ...) {
     char line[8192];

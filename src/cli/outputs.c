@@ -56,9 +56,7 @@ static void hold_signals(sigset_t *old) {
         sigaddset(&set, fatal_signals[i]);
     sigprocmask(SIG_BLOCK, &set, old);
 }
-static void release_signals(const sigset_t *old) {
-    sigprocmask(SIG_SETMASK, old, NULL);
-}
+static void release_signals(const sigset_t *old) { sigprocmask(SIG_SETMASK, old, NULL); }
 
 /* directory + "/" + name */
 static char *join(const char *directory, const char *name) {

@@ -17,8 +17,7 @@ static float q[N_Q], k[N_K], v[N_K];
 static pthread_barrier_t barrier;
 static atomic_int failures;
 
-/* ---- An executor on threads of its own --------------------------------------------------------
- */
+/* ---- An executor on threads of its own ------------------------------------------------------- */
 
 struct pool {
     attn_executor base;
@@ -51,8 +50,7 @@ static void pool_run(attn_executor *self, size_t n_tasks, attn_task task, void *
         pthread_join(threads[--started], NULL);
 }
 
-/* ---- The threads --------------------------------------------------------------------------------
- */
+/* ---- The threads ----------------------------------------------------------------------------- */
 
 static void fail(const char *what) {
     fprintf(stderr, "%s\n", what);
