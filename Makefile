@@ -178,7 +178,7 @@ bench: $(BUILD)/bench/timing ## time attention as a fraction of what this machin
 	$(BUILD)/bench/timing
 
 FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
-              examples/*.c bench/*.[ch])
+              bench/*.[ch])
 format: ## lay out the source with clang-format
 	clang-format -i $(FORMATTED)
 check-format: ## say whether `make format` would change something
@@ -213,10 +213,10 @@ install: all ## install below PREFIX (/usr/local), staged in DESTDIR
 	    install -m 755 $(BUILD)/lib$$name.so.$(ABI) $(D)$(libdir)/lib$$name.so.$(VERSION); \
 	    ln -sf lib$$name.so.$(VERSION) $(D)$(libdir)/lib$$name.so.$(ABI); \
 	    ln -sf lib$$name.so.$(ABI) $(D)$(libdir)/lib$$name.so; \
-	    $(fill) packaging/$$name.pc.in >$(D)$(pcdir)/$$name.pc; \
+	    $(fill) src/packaging/$$name.pc.in >$(D)$(pcdir)/$$name.pc; \
 	done
-	$(fill) packaging/attnConfig.cmake.in >$(D)$(cmakedir)/attnConfig.cmake
-	$(fill) packaging/attnConfigVersion.cmake.in >$(D)$(cmakedir)/attnConfigVersion.cmake
+	$(fill) src/packaging/attnConfig.cmake.in >$(D)$(cmakedir)/attnConfig.cmake
+	$(fill) src/packaging/attnConfigVersion.cmake.in >$(D)$(cmakedir)/attnConfigVersion.cmake
 	set -e; for file in $(TENSORS); do \
 	    install -d $(D)$(datadir)/attn/$${file%/*}; \
 	    install -m 644 tests/data/$$file $(D)$(datadir)/attn/$$file; \
