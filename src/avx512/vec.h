@@ -71,12 +71,10 @@ static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b,
 static inline vf vf_zero_where(vm m, vf x) { return _mm512_maskz_mov_ps((vm)~m, x); }
 static inline vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 
-/* p * 2^n, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. A
- * product, not an addition to p's exponent, so that a NaN stays one. (VSCALEFPS would be one
- * instruction, but is two operations on the ports that multiply.) */
+/* p * 2^n, where magic_n = n + 0x1.8000fep+23 (see exp_nonpositive.h, which has that difference
+ * already: the compiler computes it once). */
 static inline vf vf_pow2_scale(vf p, vf magic_n) {
-    const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(magic_n), 23);
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(power));
+    return _mm512_scalef_ps(p, _mm512_sub_ps(magic_n, _mm512_set1_ps(0x1.8000fep+23f)));
 }
 
 static inline float vf_first(vf x) { return _mm512_cvtss_f32(x); }
