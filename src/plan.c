@@ -81,7 +81,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     /* For as many rows as any smaller q_len could put into a task, not only for those of this one. */
     plan->state_rows = (size_t)at_most(most_rows(plan), c->p.q_len * c->group);
     const int64_t tile =
-        at_most(plan->tile_keys, round_up(at_least(c->p.kv_cap, 1), ATTN_SCORE_PAD));
+        round_up(at_least(at_most(c->p.kv_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
     plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
