@@ -37,8 +37,9 @@ typedef enum attn_status {
     ATTN_ERROR_HEADS = 5,       /* q_heads is not a multiple of kv_heads */
     ATTN_ERROR_KV_LEN = 6,      /* a kv_len is negative or beyond kv_cap */
     ATTN_ERROR_TYPE = 7,        /* an element type, or a mix of types, that is not supported */
-    ATTN_ERROR_PARAMETER = 8,   /* scale is not finite, or causal is neither 0 nor 1 */
-    ATTN_ERROR_ALIGNMENT = 9,   /* causal, q_len differs from the key count, no alignment picked */
+    ATTN_ERROR_PARAMETER = 8,   /* scale not finite, causal not 0 or 1, or align unknown */
+    ATTN_ERROR_ALIGNMENT = 9,   /* causal needs an alignment that was not picked, or offset is
+                                   given without ATTN_ALIGN_EXPLICIT */
     ATTN_ERROR_WORKSPACE = 10,  /* the workspace is smaller than attn_workspace_size() says */
     ATTN_ERROR_EXECUTOR = 11,   /* the executor has no run function, or fewer than 1 worker */
     ATTN_ERROR_ISA = 12,        /* the kernel set asked for is unknown or cannot run here */
@@ -223,11 +224,11 @@ ATTN_API attn_status attn_forward(const attn_problem *problem, void *workspace,
 ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_executor *executor);
 
 /* Bytes of workspace that attn_forward() needs with an executor of n_workers (1 for null), for
- * these sizes and any kv_len, on every kernel set this CPU can run. With one worker it never shrinks
- * as q_len or kv_cap grow, so that one workspace for the largest serves all; with several, ask for
- * each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths; where few
- * rows meet many keys, the states of the key spans that run in parallel come on top. Tensor pointers
- * are not looked at and may still be null. */
+ * these sizes and any kv_len, on every kernel set this CPU can run. With one worker it never
+ * shrinks as q_len or kv_cap grow, so that one workspace for the largest serves all; with several,
+ * ask for each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths;
+ * where few rows meet many keys, the states of the key spans that run in parallel come on top.
+ * Tensor pointers are not looked at and may still be null. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
 

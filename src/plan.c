@@ -78,7 +78,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
                   c->p.q_len * c->group < 2 * ROWS_WORTH_A_TASK;
 
-    /* For as many rows as any smaller q_len could put into a task, not only for those of this one. */
+    /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
     plan->state_rows = (size_t)at_most(most_rows(plan), c->p.q_len * c->group);
     const int64_t tile =
         round_up(at_least(at_most(c->p.kv_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
