@@ -40,8 +40,7 @@ ALWAYS_INLINE void exp_nonpositive_n(const int N, vf *x) {
     EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.fffff8p-2f));
     EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
     EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
-    EACH x[i] = vf_zero_where(vf_less(x[i], vf_set1(ATTN_EXP_LAST_NORMAL)),
-                              vf_pow2_scale(p[i], magic_n[i]));
+    EACH x[i] = vf_pow2_scale(p[i], magic_n[i], x[i], vf_set1(ATTN_EXP_LAST_NORMAL));
 #undef EACH
 }
 

@@ -23,7 +23,7 @@ int64_t attn_span_of(int64_t j);
 
 /* Rows whose scores are computed, turned into weights and used before the next ones: their scores
  * of one tile stay in the first- or second-level cache. */
-#define ATTN_ROW_BLOCK 24
+#define ATTN_ROW_BLOCK 12
 
 /* The rows of one task: for one batch and key/value head, row r in [first, first + n) is query row
  * r / group of query head kv_head * group + r % group. Rows of a group that see the same keys are

@@ -29,6 +29,31 @@ struct pv_operands {
 
 typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
 
+/* One key: its value times the weight of each row. */
+ALWAYS_INLINE void pv_key(const int M, const int N, const int short_row, const float *const *weight,
+                          int64_t j, const float *value, size_t last, uintptr_t ahead,
+                          vf acc[][MAX_BLOCK_VECTORS]) {
+    vf x[MAX_BLOCK_VECTORS];
+    if (M >= 2 && M <= 4) {
+        /* A decode step of a group: bound by memory, and several streams of weights besides. One
+         * row alone is faster without, more rows have the values in cache. */
+        UNROLL
+        for (int v = 0; v < N; v++)
+            vf_prefetch((uintptr_t)value + ahead + v * sizeof(vf));
+    }
+    UNROLL
+    for (int v = 0; v < N; v++)
+        x[v] = v == N - 1 ? vf_load_last(value + v * VF_LANES, last, short_row)
+                          : vf_load(value + v * VF_LANES);
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        const vf w = vf_set1(weight[r][j]);
+        UNROLL
+        for (int v = 0; v < N; v++)
+            acc[r][v] = vf_fma(w, x[v], acc[r][v]);
+    }
+}
+
 /* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
  * a vector (see vf_load_last). */
 ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
@@ -51,29 +76,17 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
             }
         }
     }
-    const float *value = o->values + begin * o->value_stride;
-    const uintptr_t ahead = (uintptr_t)o->value_stride * sizeof(float); /* may leave the values */
-    for (int32_t j = begin; j < end; j++, value += o->value_stride) {
-        vf x[MAX_BLOCK_VECTORS];
-        if (M >= 2 && M <= 4) {
-            /* A decode step of a group: bound by memory, and several streams of weights besides.
-             * One row alone is faster without, more rows have the values in cache. */
-            UNROLL
-            for (int v = 0; v < N; v++)
-                vf_prefetch((uintptr_t)value + 12 * ahead + v * sizeof(vf));
-        }
+    const int64_t stride = o->value_stride;
+    const float *value = o->values + begin * stride;
+    const uintptr_t ahead = 12 * (uintptr_t)stride * sizeof(float); /* may leave the values */
+    int64_t j = begin;
+    for (; j + UNROLLED_STEPS <= end; j += UNROLLED_STEPS) {
         UNROLL
-        for (int v = 0; v < N; v++)
-            x[v] = v == N - 1 ? vf_load_last(value + v * VF_LANES, last, short_row)
-                              : vf_load(value + v * VF_LANES);
-        UNROLL
-        for (int r = 0; r < M; r++) {
-            const vf w = vf_set1(weight[r][j]);
-            UNROLL
-            for (int v = 0; v < N; v++)
-                acc[r][v] = vf_fma(w, x[v], acc[r][v]);
-        }
+        for (int u = 0; u < UNROLLED_STEPS; u++, value += stride)
+            pv_key(M, N, short_row, weight, j + u, value, last, ahead, acc);
     }
+    for (; j < end; j++, value += stride)
+        pv_key(M, N, short_row, weight, j, value, last, ahead, acc);
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;

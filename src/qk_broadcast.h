@@ -15,6 +15,22 @@
 #include "row_blocks.h"
 #include "unroll.h"
 
+/* One feature, c of the queries: its vectors of keys times the feature of each row. */
+ALWAYS_INLINE void qk_feature(const int M, const int N, const float *const *row, size_t c,
+                              const float *keys, vf acc[][MAX_BLOCK_VECTORS]) {
+    vf key[MAX_BLOCK_VECTORS];
+    UNROLL
+    for (int v = 0; v < N; v++)
+        key[v] = vf_load(keys + v * VF_LANES);
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        const vf x = vf_set1(row[r][c]);
+        UNROLL
+        for (int v = 0; v < N; v++)
+            acc[r][v] = vf_fma(x, key[v], acc[r][v]);
+    }
+}
+
 /* keys: [feature][panel] with panel a multiple of the vector length, aligned to it. */
 ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const float *const *q,
                             const float *keys, size_t dim, float scale, float *scores,
@@ -28,19 +44,14 @@ ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const 
         for (int v = 0; v < N; v++)
             acc[r][v] = vf_set1(0.0f);
     }
-    for (size_t c = 0; c < dim; c++) {
-        vf key[MAX_BLOCK_VECTORS];
+    size_t c = 0;
+    for (; c + UNROLLED_STEPS <= dim; c += UNROLLED_STEPS) {
         UNROLL
-        for (int v = 0; v < N; v++)
-            key[v] = vf_load(keys + c * panel + v * VF_LANES);
-        UNROLL
-        for (int r = 0; r < M; r++) {
-            const vf x = vf_set1(row[r][c]);
-            UNROLL
-            for (int v = 0; v < N; v++)
-                acc[r][v] = vf_fma(x, key[v], acc[r][v]);
-        }
+        for (size_t u = 0; u < UNROLLED_STEPS; u++)
+            qk_feature(M, N, row, c + u, keys + (c + u) * panel, acc);
     }
+    for (; c < dim; c++)
+        qk_feature(M, N, row, c, keys + c * panel, acc);
     UNROLL
     for (int r = 0; r < M; r++) {
         UNROLL

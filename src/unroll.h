@@ -13,6 +13,10 @@
 #define UNROLL
 #endif
 
+/* Steps of a register block's inner loop per turn: its counters and pointers advance once for all of
+ * them. Integer additions may otherwise be dealt to the ports that multiply-adds need. */
+enum { UNROLLED_STEPS = 4 };
+
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define NEVER_INLINE static __attribute__((noinline))

@@ -95,14 +95,13 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 static inline vf vf_max_number(vf a, vf b) { return _mm256_max_ps(a, b); }
 
 static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
-static inline vf vf_zero_where(vm m, vf x) { return _mm256_andnot_ps(m, x); }
-static inline vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 
-/* p * 2^n, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. A
- * product, not an addition to p's exponent, so that a NaN stays one. */
-static inline vf vf_pow2_scale(vf p, vf magic_n) {
+/* p * 2^n, or 0 where x < least, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the
+ * exponent of 2^n. A product, not an addition to p's exponent, so that a NaN stays one. */
+static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
     const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(magic_n), 23);
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+    const vf scaled = _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+    return _mm256_and_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ), scaled);
 }
 
 static inline float vf_first(vf x) { return _mm256_cvtss_f32(x); }

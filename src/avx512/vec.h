@@ -47,15 +47,16 @@ static inline void vf_store_first(float *p, vf x, size_t n) {
 }
 
 /* The last n <= 16 elements of a row, which begin at p, in lanes of which only these two functions
- * know. A masked load costs what a plain one does, whether the row is shorter than a vector or not.
- */
+ * know. A row of at least 16 elements is read from 16 before its end, where elements before p take
+ * lanes that are not stored: a masked load takes a turn on a port that multiply-adds need. */
 static inline vf vf_load_last(const float *p, size_t n, int short_row) {
-    (void)short_row;
-    return vf_load_first(p, n);
+    return short_row ? vf_load_first(p, n) : vf_load(p + n - VF_LANES);
 }
 static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
-    (void)short_row;
-    vf_store_first(p, x, n);
+    if (short_row)
+        vf_store_first(p, x, n);
+    else
+        _mm512_mask_storeu_ps(p + n - VF_LANES, (vm)~vm_first(VF_LANES - n), x);
 }
 
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
@@ -68,13 +69,12 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 static inline vf vf_max_number(vf a, vf b) { return _mm512_max_ps(a, b); }
 
 static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
-static inline vf vf_zero_where(vm m, vf x) { return _mm512_maskz_mov_ps((vm)~m, x); }
-static inline vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 
-/* p * 2^n, where magic_n = n + 0x1.8000fep+23 (see exp_nonpositive.h, which has that difference
- * already: the compiler computes it once). */
-static inline vf vf_pow2_scale(vf p, vf magic_n) {
-    return _mm512_scalef_ps(p, _mm512_sub_ps(magic_n, _mm512_set1_ps(0x1.8000fep+23f)));
+/* p * 2^n, or 0 where x < least, where magic_n = n + 0x1.8000fep+23 (see exp_nonpositive.h, which
+ * has that difference already: the compiler computes it once). */
+static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), p,
+                                  _mm512_sub_ps(magic_n, _mm512_set1_ps(0x1.8000fep+23f)));
 }
 
 static inline float vf_first(vf x) { return _mm512_cvtss_f32(x); }

@@ -65,17 +65,12 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
 
 static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
-/* 0 where m, else x. */
-static inline vf vf_zero_where(vm m, vf x) {
-    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), m));
-}
-
-/* False for NaN. */
-static inline vm vf_less(vf a, vf b) { return vcltq_f32(a, b); }
-
-/* p * 2^n, for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */
-static inline vf vf_pow2_scale(vf p, vf magic_n) {
-    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(magic_n), 23)));
+/* p * 2^n, or 0 where x < least (which is false for NaN), for the magic_n of exp_nonpositive.h,
+ * whose low bits are the exponent field of 2^n. */
+static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
+    const vf power = vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(magic_n), 23));
+    const uint32x4_t scaled = vreinterpretq_u32_f32(vmulq_f32(p, power));
+    return vreinterpretq_f32_u32(vbicq_u32(scaled, vcltq_f32(x, least)));
 }
 
 static inline float vf_first(vf x) { return vgetq_lane_f32(x, 0); }
