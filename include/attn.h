@@ -37,21 +37,25 @@ typedef enum attn_status {
     ATTN_ERROR_HEADS = 5,       /* q_heads is not a multiple of kv_heads */
     ATTN_ERROR_KV_LEN = 6,      /* a kv_len is negative or beyond kv_cap */
     ATTN_ERROR_TYPE = 7,        /* an element type, or a mix of types, that is not supported */
-    ATTN_ERROR_PARAMETER = 8,   /* scale not finite, causal not 0 or 1, or align unknown */
-    ATTN_ERROR_ALIGNMENT = 9,   /* causal needs an alignment that was not picked, or offset is
-                                   given without ATTN_ALIGN_EXPLICIT */
+    ATTN_ERROR_PARAMETER = 8,   /* scale, softcap or a slope not finite, softcap below 0, causal not
+                                   0 or 1, a window below -1, or an enum's value unknown */
+    ATTN_ERROR_ALIGNMENT = 9,   /* causal, a window or ALiBi needs an alignment that was not picked,
+                                   or offset is given without ATTN_ALIGN_EXPLICIT */
     ATTN_ERROR_WORKSPACE = 10,  /* the workspace is smaller than attn_workspace_size() says */
     ATTN_ERROR_EXECUTOR = 11,   /* the executor has no run function, or fewer than 1 worker */
     ATTN_ERROR_ISA = 12,        /* the kernel set asked for is unknown or cannot run here */
     ATTN_ERROR_MEMORY = 13,     /* attn_forward_alloc() could not get its workspace */
-    ATTN_ERROR_STRIDE = 14      /* the strides of an output make its rows share memory */
+    ATTN_ERROR_STRIDE = 14,     /* the strides of an output make its rows share memory */
+    ATTN_ERROR_CU_Q = 15,       /* cu_q does not rise from 0 to q_len */
+    ATTN_ERROR_PAST_LEN = 16,   /* a past_len is negative or beyond past_cap */
+    ATTN_ERROR_MASK = 17        /* the mask covers no key, or its packed bits have a key stride */
 } attn_status;
 
 /* Element type of a tensor. This version computes with ATTN_F32 only and refuses the others. */
 typedef enum attn_type { ATTN_F32 = 0, ATTN_F16 = 1, ATTN_BF16 = 2, ATTN_I8 = 3 } attn_type;
 
-/* Where query row 0 stands among the keys (CAUSAL needs it when q_len differs from the key count).
- * The position of query row i is offset + i; causal shows it the keys 0 .. offset + i. */
+/* Where query row 0 stands among the keys: causal, a window and ALiBi need it when the number of
+ * query rows differs from the key count. The position of query row i is p(i) = offset + i. */
 typedef enum attn_align {
     ATTN_ALIGN_UNSET = 0,        /* an error where it matters */
     ATTN_ALIGN_TOP_LEFT = 1,     /* offset 0: PyTorch's is_causal, ONNX without a cache */
@@ -78,22 +82,63 @@ typedef struct attn_output {
     int64_t stride_batch, stride_head, stride_token;
 } attn_output;
 
+/* What a mask holds. */
+typedef enum attn_mask_type {
+    ATTN_MASK_NONE = 0,
+    ATTN_MASK_BOOL = 1, /* a byte each: 0 hides, anything else shows */
+    ATTN_MASK_F32 = 2,  /* added to the score; -inf hides */
+    ATTN_MASK_F16 = 3,  /* the same in IEEE half precision, added as f32 */
+    ATTN_MASK_BITS = 4  /* bit j & 7 of byte j >> 3: 1 shows; for the trees of speculative decoding */
+} attn_mask_type;
+
+/* A mask over pairs of query rows and keys. The element of (b, h, i, j) is at data +
+ * b*stride_batch + h*stride_head + i*stride_query + j*stride_key, strides in elements (in bytes
+ * for bits, which have no stride_key). A stride of 0 broadcasts, so that [Lq,Lk], [B,1,1,Lk] or a
+ * single column are used where they lie. */
+typedef struct attn_mask {
+    const void *data;
+    attn_mask_type type;
+    int64_t stride_batch, stride_head, stride_query, stride_key;
+    int64_t n_keys; /* keys that the mask covers, at least 1 (unless there is room for no key); those
+                       from n_keys on are hidden, and elements from the key count on are not read */
+} attn_mask;
+
+/* Which scores attn_problem.scores receives. */
+typedef enum attn_score_stage {
+    ATTN_SCORES_SCALED = 0, /* scale * q.k */
+    ATTN_SCORES_CAPPED = 1, /* after softcap */
+    ATTN_SCORES_BIASED = 2  /* after ALiBi and mask, -inf wherever hidden */
+} attn_score_stage;
+
 /* One attention problem. Start from attn_problem_init() or attn_problem_bhld(): zero is the
  * default of every field that is not named here as required.
  *
  * For batch b, query head h, query row i and key j, with g = h / (q_heads / kv_heads):
  *
  *     s[j]   = scale * dot(q[b,h,i,:], k[b,g,j,:])
- *     hidden:  j >= kv_len[b], or causal and j > offset[b] + i
- *     m      = max over visible j of s[j]
- *     l      = sum over visible j of exp(s[j] - m)
+ *     s[j]   = softcap * tanh(s[j] / softcap)          if softcap > 0
+ *     s[j]  += -alibi[h] * |p(i) - j|                  if there are slopes
+ *     s[j]  += mask[b,h,i,j]                           if the mask is additive
+ *     hidden:  j >= key count, or causal and j > p(i), or j outside the window
+ *              [p(i) - left, p(i) + right], or the mask hides j
+ *     m      = max over visible j of s[j], and sinks[h]
+ *     l      = sum over visible j of exp(s[j] - m), and exp(sinks[h] - m)
  *     out    = sum over visible j of (exp(s[j] - m) / l) * v[b,g,j,:]
  *     lse    = m + log(l)
  *     weight = exp(s[j] - m) / l, 0 where hidden
  *
+ * The key count is kv_len[b], or all of k's where that is not given (and of past_k's before them).
  * A hidden key or value cannot change one bit of the output, whatever it holds. A row that sees no
- * key, or whose visible scores are all -inf, gives out 0 and lse -inf. NaN in q or in a visible
- * key, or a score of +inf, makes the row NaN; NaN in a visible value makes its column NaN. */
+ * key, or whose visible scores are all -inf, gives out 0 and lse -inf (with a sink: the sink). NaN
+ * in q, in a visible key or in the mask at a visible place, or a score of +inf, makes the row NaN;
+ * so does a sink of NaN or +inf. NaN in a visible value makes its column NaN.
+ *
+ * Ragged batches: with cu_q the query rows of all batches lie end to end on one token axis of
+ * length q_len, in q, out, lse, weights, scores and the mask's query axis; their stride_batch is
+ * not used (the mask's is). Row i of batch b is then token cu_q[b] + i.
+ *
+ * Keys in two pieces: with past_cap > 0, key j of batch b is token j of past_k and past_v where
+ * j < past_len[b], else token j - past_len[b] of k and v, to the bit as if they lay together. */
 typedef struct attn_problem {
     size_t struct_size; /* required: sizeof(attn_problem); the two initialisers set it */
 
@@ -111,15 +156,34 @@ typedef struct attn_problem {
     attn_output out; /* [batch, q_heads, q_len, v_dim] */
 
     const float *scale;    /* one value, finite; null: 1/sqrt(qk_dim) */
-    const int64_t *kv_len; /* [batch], 0 <= kv_len[b] <= kv_cap: keys in use; null: kv_cap */
+    const int64_t *kv_len; /* [batch]: keys in use, those of past_k counted, from 0 to as many as
+                              there are; null: all */
 
     int32_t causal;        /* 1: row i does not see keys beyond its own position */
     attn_align align;      /* see attn_align */
     const int64_t *offset; /* [batch], only and always with ATTN_ALIGN_EXPLICIT, |.| <= 2^62 */
 
     attn_output lse;     /* optional (null data): f32 [batch, q_heads, q_len] */
-    attn_output weights; /* optional (null data): [batch, q_heads, q_len, kv_cap], keys contiguous;
-                            costs one more product of q and k. 0 from kv_len[b] on */
+    attn_output weights; /* optional (null data): [batch, q_heads, q_len, past_cap + kv_cap], keys
+                            contiguous; costs one more product of q and k. 0 where hidden */
+
+    attn_mask mask;        /* optional (ATTN_MASK_NONE) */
+    const int64_t *window; /* {left, right}, how far a row sees: 0 is its own position only, -1 is
+                              unbounded; null: both unbounded */
+    float softcap;         /* 0: none */
+    const float *alibi;    /* [q_heads] slopes; null: none */
+    const float *sinks;    /* [q_heads] a logit that takes part in m and l only; null: none; -inf is
+                              no sink */
+
+    attn_output scores; /* optional (null data): as weights. Below the key count as scores_at says,
+                           of hidden keys too; from it on 0, or -inf where biased */
+    attn_score_stage scores_at;
+
+    const int64_t *cu_q; /* [batch + 1], rising from 0 to q_len: ragged batches; null: none */
+
+    int64_t past_cap; /* keys that fit in past_k and past_v; 0: none */
+    attn_input past_k, past_v;
+    const int64_t *past_len; /* [batch], 0 <= past_len[b] <= past_cap; null: past_cap */
 } attn_problem;
 
 /* All fields at their defaults; sizes and pointers are still to be filled in. */
@@ -189,25 +253,28 @@ struct attn_executor {
  * by token gives the bits of the prefill.
  *
  * Error against exact arithmetic on the same inputs, where no f32 step overflows, at most 2^24 keys
- * are visible, qk_dim <= 4096 and qk_dim |scale| <= 2^120. With u = 2^-24, n visible keys,
- * A = max |scale| sum_c |q_c k_jc| and X = min(m - min s[j], 88), both over the visible j with a
- * finite score:
+ * are visible, qk_dim <= 4096 and qk_dim |scale| <= 2^120. With u = 2^-24, n visible keys, and over
+ * the visible j with a finite score: A = max |scale| sum_c |q_c k_jc|, C = max |s[j]| after softcap
+ * (0 without softcap), B = max (|s[j]| before, plus |ALiBi term|, plus |mask|) (0 with neither) and
+ * X = min(m - min s[j], 88):
  *
- *     t = (qk_dim + 2) u A + u (2 X + n_chain + 8 n_merge + 16)
+ *     t = (qk_dim + 2) u A + u (16 C + 4 B + 2 X + n_chain + 8 n_merge + 16)
  *     |out_c - exact|  <= (exp(2 t) - 1) sum_j weight_j |v_jc| + n 2^-125 (1 + max_j |v_jc|)
  *     |weight_j - exact| <= (exp(2 t) - 1) weight_j + 2^-125
- *     |lse - exact| <= t + 4 u (|m| + log(n) + 1)
+ *     |lse - exact| <= t + 4 u (|m| + log(n + 1) + 1)
  *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
  * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where packed
- * keys of 512 tokens would exceed 512 KiB.
+ * keys of 512 tokens would exceed 512 KiB; one more with a sink.
  *
  * Derivation. Write the computed numerator as sum_j exp(s_j - m + a_j) v_jc and the computed
  * denominator as sum_j exp(s_j - m + b_j): if |a_j|, |b_j| <= t, their quotient errs by at most
  * exp(2 t) - 1 relative to sum_j weight_j |v_jc|. What a_j and b_j gather, a factor 1 + e with
  * |e| <= k u counting k u: (score) a chain of d products and sums and the product with scale err by
- * at most ((1 + u)^(d+1) - 1) A <= (d + 2) u A, in the exponent; (differences) s - m, and the
+ * at most ((1 + u)^(d+1) - 1) A <= (d + 2) u A, in the exponent; (softcap) its slope is at
+ * most 1, the quotient rounds twice, tanh is within 4 ULP, the product rounds once: below 16 u C;
+ * (biases) the slope's product rounds twice, each sum once: 4 u B; (differences) s - m, and the
  * differences of maxima by which states are rescaled, are rounded once each: they add up to the way
  * from s_j to the final maximum, so u X, twice for good measure; beyond 88 the weight is below
  * 2^-126; (exponential) 1 ULP, 2 u, in the weight; (rescaling) each tile and each merge multiplies
@@ -231,6 +298,30 @@ ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_execut
  * Tensor pointers are not looked at and may still be null. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
+
+/* The result of attention over some of the keys: what attn_forward() wrote to out and lse. */
+typedef struct attn_partial {
+    attn_input out; /* f32 [batch, heads, q_len, v_dim] */
+    attn_input lse; /* f32 [batch, heads, q_len] */
+} attn_partial;
+
+/* Merges n results over disjoint sets of keys into the result over all of them:
+ *
+ *     w_p = exp(lse_p - max lse),  out = sum_p w_p out_p / sum_p w_p,  lse = max lse + log(sum_p w_p)
+ *
+ * from left to right (the merge of Milakov and Gimelshein, 2018). A prompt that many sequences share
+ * is so computed once (examples/shared_prefix.c). lse may be null. out and lse may be those of
+ * parts[0], at the same strides; otherwise nothing overlaps. (0, -inf), the result over no key, is
+ * neutral (but a -0 may become +0); a NaN lse makes the row NaN. A sink must be in one part only.
+ *
+ * Error, beyond that of the parts, relative to sum_p w_p |out_p| / sum_p w_p:
+ * exp(2 t) - 1 with t = 2^-24 (2 max |lse_p| + 8 n + 16), the maximum over the finite ones: the
+ * rounding of lse itself.
+ *
+ * n at least 1; sizes of 0 are success, nothing written. Errors as for attn_forward(). */
+ATTN_API attn_status attn_merge(int64_t batch, int64_t heads, int64_t q_len, int64_t v_dim,
+                                size_t n, const attn_partial *parts, const attn_output *out,
+                                const attn_output *lse);
 
 /* The kind of an error, in a few words. Never null. */
 ATTN_API const char *attn_status_string(attn_status status);

@@ -27,9 +27,11 @@
 /* Below it exp() is +0 in every set: the last x whose exp(x) is a normal number. */
 #define ATTN_EXP_LAST_NORMAL -0x1.5d589ep+6f
 
-/* The keys of a tile that one row sees: those in [begin, end). begin >= end: none. */
+/* The keys of a tile that one row sees: those j in [begin, end) for which bit j & 63 of
+ * bits[j >> 6] is 1, all of them where bits is null. begin >= end: none. */
 struct attn_visible {
     int32_t begin, end;
+    const uint64_t *bits;
 };
 
 struct attn_kernels {
@@ -42,7 +44,8 @@ struct attn_kernels {
 
     /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads.
      * packed is aligned to 64 bytes and has room for dim floats for each key, n_keys rounded up to
-     * a multiple of ATTN_SCORE_PAD. */
+     * a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD, packed + j * dim floats
+     * is the packed form of the keys from j on. */
     void (*pack_keys)(const float *keys, int64_t stride, size_t n_keys, size_t dim, void *packed);
 
     /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
@@ -53,6 +56,25 @@ struct attn_kernels {
     void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
                        size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
 
+    /* What may change scores between their product and their softmax, each on n_keys >= 1 scores
+     * that lie together. */
+
+    /* s = cap * tanh(s / cap), cap > 0: the quotient may be a product with 1 / cap, tanh is within
+     * 4 ULP; +-inf gives +-cap, NaN stays NaN. */
+    void (*softcap)(float *scores, size_t n_keys, float cap);
+
+    /* s[j] += -slope * |distance - j|: the integer distance is converted to f32, rounded once. The
+     * product may be fused with the sum. |distance| <= 2^63 - 2^20. */
+    void (*alibi)(float *scores, size_t n_keys, float slope, int64_t distance);
+
+    /* s[j] += bias[j] */
+    void (*add_bias)(float *scores, size_t n_keys, const float *bias);
+
+    /* Which keys a mask shows: bit j & 63 of bits[j >> 6] for j < n_keys, 0 from there to the end
+     * of the last word. Bool: a byte other than 0. Bias: anything but -inf, NaN included. */
+    void (*bits_of_bool)(const uint8_t *mask, size_t n_keys, uint64_t *bits);
+    void (*bits_of_bias)(const float *bias, size_t n_keys, uint64_t *bits);
+
     /* The fused softmax of each row over the keys it sees. With s the row's scores and (m, l) its
      * running maximum and sum, begin = (-inf, 0):
      *     m' = max(m, visible s), a NaN not counting; z = m', or 0 where m' = -inf
@@ -61,13 +83,14 @@ struct attn_kernels {
      *          weight 0 even where all are -inf; exp as in exp_nonpositive.h
      *     l' = l * f + sum, where key j goes to lane j mod (vector length), each lane adds in
      *          ascending order from 0, and the lanes meet in a fixed tree; product and sum fused
-     * Columns outside a row's visible range mean nothing afterwards. */
+     * Columns that a row does not see mean nothing afterwards; those in [begin, end) may be read
+     * and written. */
     void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
                          const struct attn_visible *visible, float *m, float *l, float *factor);
 
     /* acc[r][c] = chain over the visible j of weights[r][j] * values[j][c], starting from
      * acc[r][c] * factor[r], or from -0 where factor is null (-0 is the neutral element of IEEE
-     * addition). A key outside the row's range adds no operation: its value may be NaN. */
+     * addition). A key that the row does not see adds no operation: its value may be NaN. */
     void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
                     size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
                     const float *factor, float *acc, size_t acc_stride);
