@@ -88,7 +88,7 @@ typedef enum attn_mask_type {
     ATTN_MASK_BOOL = 1, /* a byte each: 0 hides, anything else shows */
     ATTN_MASK_F32 = 2,  /* added to the score; -inf hides */
     ATTN_MASK_F16 = 3,  /* the same in IEEE half precision, added as f32 */
-    ATTN_MASK_BITS = 4  /* bit j & 7 of byte j >> 3: 1 shows; for the trees of speculative decoding */
+    ATTN_MASK_BITS = 4  /* bit j & 7 of byte j >> 3: 1 shows; for speculative decoding's trees */
 } attn_mask_type;
 
 /* A mask over pairs of query rows and keys. The element of (b, h, i, j) is at data +
@@ -99,8 +99,9 @@ typedef struct attn_mask {
     const void *data;
     attn_mask_type type;
     int64_t stride_batch, stride_head, stride_query, stride_key;
-    int64_t n_keys; /* keys that the mask covers, at least 1 (unless there is room for no key); those
-                       from n_keys on are hidden, and elements from the key count on are not read */
+    int64_t n_keys; /* keys that the mask covers, at least 1 (unless there is room for no key);
+                       those from n_keys on are hidden. Elements from the key count on are not read
+                     */
 } attn_mask;
 
 /* Which scores attn_problem.scores receives. */
@@ -307,10 +308,12 @@ typedef struct attn_partial {
 
 /* Merges n results over disjoint sets of keys into the result over all of them:
  *
- *     w_p = exp(lse_p - max lse),  out = sum_p w_p out_p / sum_p w_p,  lse = max lse + log(sum_p w_p)
+ *     w_p = exp(lse_p - max lse)
+ *     out = sum_p w_p out_p / sum_p w_p
+ *     lse = max lse + log(sum_p w_p)
  *
- * from left to right (the merge of Milakov and Gimelshein, 2018). A prompt that many sequences share
- * is so computed once (examples/shared_prefix.c). lse may be null. out and lse may be those of
+ * from left to right (the merge of Milakov and Gimelshein, 2018). So a prompt that many sequences
+ * share is computed once (examples/shared_prefix.c). lse may be null. out and lse may be those of
  * parts[0], at the same strides; otherwise nothing overlaps. (0, -inf), the result over no key, is
  * neutral (but a -0 may become +0); a NaN lse makes the row NaN. A sink must be in one part only.
  *
