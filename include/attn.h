@@ -48,7 +48,8 @@ typedef enum attn_status {
     ATTN_ERROR_STRIDE = 14,     /* the strides of an output make its rows share memory */
     ATTN_ERROR_CU_Q = 15,       /* cu_q does not rise from 0 to q_len */
     ATTN_ERROR_PAST_LEN = 16,   /* a past_len is negative or beyond past_cap */
-    ATTN_ERROR_MASK = 17        /* the mask covers no key, or its packed bits have a key stride */
+    ATTN_ERROR_MASK = 17        /* the mask covers no key, has data but no type, or
+                                   packed bits with a key stride */
 } attn_status;
 
 /* Element type of a tensor. This version computes with ATTN_F32 only and refuses the others. */

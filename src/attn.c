@@ -115,7 +115,7 @@ const char *attn_status_string(attn_status status) {
     case ATTN_ERROR_PARAMETER:
         return "a parameter is out of its range";
     case ATTN_ERROR_ALIGNMENT:
-        return "causal with q_len different from the key count needs an alignment";
+        return "where query rows stand among keys matters, and no alignment was picked";
     case ATTN_ERROR_WORKSPACE:
         return "the workspace is smaller than attn_workspace_size() says";
     case ATTN_ERROR_EXECUTOR:
@@ -126,6 +126,12 @@ const char *attn_status_string(attn_status status) {
         return "no memory for the workspace";
     case ATTN_ERROR_STRIDE:
         return "the strides of an output make its rows share memory";
+    case ATTN_ERROR_CU_Q:
+        return "cu_q does not rise from 0 to q_len";
+    case ATTN_ERROR_PAST_LEN:
+        return "a past_len is negative or beyond past_cap";
+    case ATTN_ERROR_MASK:
+        return "the mask is incomplete or contradicts itself";
     }
     return "unknown status";
 }

@@ -4,7 +4,7 @@
 #include "plan.h"
 
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
-enum { SPAN_MIN = 512, SPANS_PER_DOUBLING = 8 };
+enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
 
 /* Packed keys of a tile and each of a worker's two row states fill at most this many bytes, so that
  * a worker's scratch is below 1.5 MiB for up to 1024 features and mostly stays in a second-level
@@ -49,17 +49,34 @@ static int64_t most_rows(const struct attn_plan *plan) {
            ATTN_ROW_BLOCK;
 }
 
+/* The most rows that one batch and key/value head has. */
+static int64_t rows_of_a_pair(const struct attn_checked *c) {
+    int64_t queries = c->p.cu_q ? 0 : c->p.q_len;
+    for (int64_t b = 0; c->p.cu_q && b < c->p.batch; b++)
+        queries = at_least(queries, attn_query_count(c, b));
+    return queries * c->group;
+}
+
+/* The tasks of each key/value head of batch b. */
+static int64_t blocks_of_batch(const struct attn_checked *c, const struct attn_plan *plan,
+                               int64_t b) {
+    return ceil_div(attn_query_count(c, b) * c->group, plan->rows_per_task);
+}
+
 static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;
-    const int64_t rows = at_least(c->p.q_len * c->group, 1);
+    const int64_t rows = at_least(rows_of_a_pair(c), 1);
     int64_t blocks = ceil_div(rows, most_rows(plan));
     if (n_workers > 1 && pairs > 0) {
         const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
         blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
     }
     plan->rows_per_task = round_up(ceil_div(rows, at_least(blocks, 1)), ATTN_ROW_BLOCK);
-    plan->row_blocks = ceil_div(rows, plan->rows_per_task);
-    plan->row_tasks = pairs * plan->row_blocks;
+    plan->row_tasks = 0;
+    if (!c->p.cu_q)
+        plan->row_tasks = pairs * ceil_div(rows, plan->rows_per_task);
+    for (int64_t b = 0; c->p.cu_q && b < c->p.batch; b++)
+        plan->row_tasks += c->p.kv_heads * blocks_of_batch(c, plan, b);
 }
 
 attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
@@ -74,24 +91,31 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     cut_rows(c, workers, plan);
 
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
-    plan->spans = c->p.kv_cap ? attn_span_of(c->p.kv_cap - 1) + 1 : 0;
+    const int64_t rows = rows_of_a_pair(c);
+    plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
-                  c->p.q_len * c->group < 2 * ROWS_WORTH_A_TASK;
+                  rows < 2 * ROWS_WORTH_A_TASK;
 
     /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
-    plan->state_rows = (size_t)at_most(most_rows(plan), c->p.q_len * c->group);
+    plan->state_rows = (size_t)at_most(most_rows(plan), rows);
     const int64_t tile =
-        round_up(at_least(at_most(c->p.kv_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
-    plan->score_stride = (size_t)tile;
+        round_up(at_least(at_most(c->key_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
+    /* The scores of a tile in two pieces are padded twice. So are its packed keys, which is worth
+     * the room only where keys are short. */
+    const int64_t second_pad = c->p.past_cap ? ATTN_SCORE_PAD : 0;
+    const int64_t packed_tile = tile + (plan->tile_keys == SPAN_MIN ? second_pad : 0);
+    plan->score_stride = (size_t)(tile + second_pad);
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
+    plan->bias_floats = attn_mask_needs_copy(c) ? (size_t)tile * ATTN_ROW_BLOCK : 0;
+    plan->packed_keys = packed_tile;
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow(tile, c->p.qk_dim, &plan->packed_floats) ||
+    if (__builtin_mul_overflow(packed_tile, c->p.qk_dim, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
-        __builtin_add_overflow(2 * plan->state_floats + plan->score_floats, plan->packed_floats,
-                               &plan->worker_floats) ||
+        __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats,
+                               plan->packed_floats, &plan->worker_floats) ||
         __builtin_mul_overflow(plan->worker_floats, n_workers, &floats) ||
         __builtin_add_overflow(floats, split_floats, &floats) ||
         floats > (PTRDIFF_MAX - 64) / sizeof(float))
@@ -102,14 +126,22 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
 
 struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_plan *plan,
                                 int64_t row_task) {
-    const int64_t pair = row_task / plan->row_blocks;
-    const int64_t block = row_task % plan->row_blocks;
-    const int64_t first = block * plan->rows_per_task;
+    int64_t b = 0, blocks = blocks_of_batch(c, plan, 0);
+    if (!c->p.cu_q) {
+        b = row_task / (blocks * c->p.kv_heads);
+        row_task %= blocks * c->p.kv_heads;
+    } else {
+        while (row_task >= blocks * c->p.kv_heads) {
+            row_task -= blocks * c->p.kv_heads;
+            blocks = blocks_of_batch(c, plan, ++b);
+        }
+    }
+    const int64_t first = row_task % blocks * plan->rows_per_task;
     const struct attn_rows rows = {
-        .batch = pair / c->p.kv_heads,
-        .kv_head = pair % c->p.kv_heads,
+        .batch = b,
+        .kv_head = row_task / blocks,
         .first = first,
-        .n = at_most(plan->rows_per_task, c->p.q_len * c->group - first),
+        .n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first),
     };
     return rows;
 }

@@ -25,6 +25,9 @@ int64_t attn_span_of(int64_t j);
  * of one tile stay in the first- or second-level cache. */
 #define ATTN_ROW_BLOCK 12
 
+/* Keys of a tile, at most. */
+#define ATTN_TILE_MOST 512
+
 /* The rows of one task: for one batch and key/value head, row r in [first, first + n) is query row
  * r / group of query head kv_head * group + r % group. Rows of a group that see the same keys are
  * neighbours. */
@@ -36,15 +39,15 @@ struct attn_rows {
 struct attn_plan {
     int64_t tile_keys; /* keys per tile: within a span, the maximum changes only between tiles */
     int64_t rows_per_task; /* multiple of ATTN_ROW_BLOCK */
-    int64_t row_blocks;    /* per batch and key/value head */
-    int64_t row_tasks;     /* batch * kv_heads * row_blocks */
-    int64_t spans;         /* of kv_cap */
+    int64_t row_tasks;     /* of all batches and key/value heads */
+    int64_t spans;         /* of the keys there is room for */
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
+    int64_t packed_keys; /* that fit in the worker's packed keys, each piece padded */
     size_t v_stride, state_rows, score_stride;
-    size_t packed_floats, score_floats, state_floats;
-    size_t worker_floats; /* packed, scores, two states */
+    size_t packed_floats, score_floats, bias_floats, state_floats;
+    size_t worker_floats; /* packed, scores, bias, two states */
     size_t workspace_bytes;
 };
 

@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
@@ -85,9 +87,9 @@ static attn_status check_rows_apart(const char *name, const struct axis axes[3],
 
 static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) {
     const struct axis sizes[] = {
-        {"batch", p->batch, 0}, {"q_heads", p->q_heads, 0}, {"kv_heads", p->kv_heads, 0},
-        {"q_len", p->q_len, 0}, {"kv_cap", p->kv_cap, 0},   {"qk_dim", p->qk_dim, 0},
-        {"v_dim", p->v_dim, 0},
+        {"batch", p->batch, 0}, {"q_heads", p->q_heads, 0},   {"kv_heads", p->kv_heads, 0},
+        {"q_len", p->q_len, 0}, {"kv_cap", p->kv_cap, 0},     {"qk_dim", p->qk_dim, 0},
+        {"v_dim", p->v_dim, 0}, {"past_cap", p->past_cap, 0},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].size < 0)
@@ -105,78 +107,174 @@ static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) 
     int64_t product = p->batch;
     if (__builtin_mul_overflow(product, p->q_heads, &product) ||
         __builtin_mul_overflow(product, p->q_len, &product) || product > INT64_MAX / 2 ||
-        p->qk_dim > INT32_MAX || p->v_dim > INT32_MAX)
+        p->qk_dim > INT32_MAX || p->v_dim > INT32_MAX ||
+        __builtin_add_overflow(p->past_cap, p->kv_cap, &product))
         return fail(say, ATTN_ERROR_OVERFLOW,
-                    "batch %" PRId64 ", q_heads %" PRId64 ", q_len %" PRId64 ", qk_dim %" PRId64
-                    ", v_dim %" PRId64 ": too large to index",
-                    p->batch, p->q_heads, p->q_len, p->qk_dim, p->v_dim);
+                    "batch %" PRId64 ", q_heads %" PRId64 ", q_len %" PRId64 ", kv_cap %" PRId64
+                    ", past_cap %" PRId64 ", qk_dim %" PRId64 ", v_dim %" PRId64
+                    ": too large to index",
+                    p->batch, p->q_heads, p->q_len, p->kv_cap, p->past_cap, p->qk_dim, p->v_dim);
     return ATTN_OK;
 }
 
-static attn_status check_tensors(const attn_problem *p, bool with_data, struct attn_sentence say) {
-#define AXES(t, heads, tokens)                                                                     \
+/* The tensors of a problem, with the axes that their strides belong to. The query side of a ragged
+ * batch has one batch of all its tokens. */
+static attn_status check_tensors(const struct attn_checked *c, bool with_data,
+                                 struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const int64_t q_batch = p->cu_q && p->batch > 0 ? 1 : p->batch;
+#define AXES(t, batch, heads, tokens)                                                              \
     {                                                                                              \
-        {"batch", p->batch, (t).stride_batch}, {"heads", heads, (t).stride_head}, {                \
+        {"batch", batch, (t).stride_batch}, {"heads", heads, (t).stride_head}, {                   \
             "tokens", tokens, (t).stride_token                                                     \
         }                                                                                          \
     }
-    const struct axis q[3] = AXES(p->q, p->q_heads, p->q_len);
-    const struct axis k[3] = AXES(p->k, p->kv_heads, p->kv_cap);
-    const struct axis v[3] = AXES(p->v, p->kv_heads, p->kv_cap);
-    const struct axis out[3] = AXES(p->out, p->q_heads, p->q_len);
-    const struct axis lse[3] = AXES(p->lse, p->q_heads, p->q_len);
-    const struct axis weights[3] = AXES(p->weights, p->q_heads, p->q_len);
-#undef AXES
-    attn_status status;
-    if ((status = check_tensor("q", p->q.data, p->q.type, q, p->qk_dim, with_data, say)) ||
-        (status = check_tensor("k", p->k.data, p->k.type, k, p->qk_dim, with_data, say)) ||
-        (status = check_tensor("v", p->v.data, p->v.type, v, p->v_dim, with_data, say)))
-        return status;
+    const struct {
+        const char *name;
+        const attn_input *t;
+        struct axis axes[3];
+        int64_t features;
+    } inputs[] = {
+        {"q", &p->q, AXES(p->q, q_batch, p->q_heads, p->q_len), p->qk_dim},
+        {"k", &p->k, AXES(p->k, p->batch, p->kv_heads, p->kv_cap), p->qk_dim},
+        {"v", &p->v, AXES(p->v, p->batch, p->kv_heads, p->kv_cap), p->v_dim},
+        {"past_k", &p->past_k, AXES(p->past_k, p->batch, p->kv_heads, p->past_cap), p->qk_dim},
+        {"past_v", &p->past_v, AXES(p->past_v, p->batch, p->kv_heads, p->past_cap), p->v_dim}};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const attn_status status =
+            check_tensor(inputs[i].name, inputs[i].t->data, inputs[i].t->type, inputs[i].axes,
+                         inputs[i].features, with_data, say);
+        if (status != ATTN_OK)
+            return status;
+    }
     const struct {
         const char *name;
         const attn_output *t;
-        const struct axis *axes;
+        struct axis axes[3];
         int64_t features;
         bool required;
-    } outputs[] = {{"out", &p->out, out, p->v_dim, with_data},
-                   {"lse", &p->lse, lse, 1, false},
-                   {"weights", &p->weights, weights, p->kv_cap, false}};
+    } outputs[] = {
+        {"out", &p->out, AXES(p->out, q_batch, p->q_heads, p->q_len), p->v_dim, with_data},
+        {"lse", &p->lse, AXES(p->lse, q_batch, p->q_heads, p->q_len), 1, false},
+        {"weights", &p->weights, AXES(p->weights, q_batch, p->q_heads, p->q_len), c->key_cap,
+         false},
+        {"scores", &p->scores, AXES(p->scores, q_batch, p->q_heads, p->q_len), c->key_cap, false}};
+#undef AXES
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         if (!outputs[i].t->data && !outputs[i].required)
             continue;
-        if ((status =
-                 check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].t->type,
-                              outputs[i].axes, outputs[i].features, outputs[i].required, say)) ||
-            (status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say)))
+        attn_status status =
+            check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].t->type, outputs[i].axes,
+                         outputs[i].features, outputs[i].required, say);
+        if (status == ATTN_OK)
+            status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say);
+        if (status != ATTN_OK)
             return status;
     }
     return ATTN_OK;
 }
 
-static attn_status check_parameters(const struct attn_checked *c, struct attn_sentence say) {
-    const attn_problem *p = &c->p;
+static attn_status check_mask(const struct attn_checked *c, bool with_data,
+                              struct attn_sentence say) {
+    const attn_mask *mask = &c->p.mask;
+    if ((int)mask->type < ATTN_MASK_NONE || (int)mask->type > ATTN_MASK_BITS)
+        return fail(say, ATTN_ERROR_PARAMETER, "mask.type is %d; see attn_mask_type",
+                    (int)mask->type);
+    if (mask->type == ATTN_MASK_NONE)
+        return mask->data ? fail(say, ATTN_ERROR_MASK,
+                                 "mask.data is given, but mask.type is ATTN_MASK_NONE")
+                          : ATTN_OK;
+    if (mask->n_keys < 0 || (mask->n_keys == 0 && c->key_cap > 0))
+        return fail(say, ATTN_ERROR_MASK,
+                    "mask.n_keys is %" PRId64 "; it is the number of keys the mask covers, such as "
+                    "%" PRId64,
+                    mask->n_keys, c->key_cap);
+    if (mask->type == ATTN_MASK_BITS && mask->stride_key)
+        return fail(say, ATTN_ERROR_MASK,
+                    "mask.stride_key is %" PRId64 "; packed bits have none, leave it 0",
+                    mask->stride_key);
+    if (c->no_output || c->key_cap == 0)
+        return ATTN_OK;
+    if (with_data && !mask->data)
+        return fail(say, ATTN_ERROR_NULL, "mask.data is null, but mask.type is %d",
+                    (int)mask->type);
+    const int64_t keys = mask->n_keys < c->key_cap ? mask->n_keys : c->key_cap;
+    const bool is_bits = mask->type == ATTN_MASK_BITS;
+    const struct axis axes[] = {{"batch", c->p.batch, mask->stride_batch},
+                                {"heads", c->p.q_heads, mask->stride_head},
+                                {"queries", c->p.q_len, mask->stride_query},
+                                {"keys", is_bits ? 1 : keys, mask->stride_key}};
+    if (!extent_fits(axes, 4, is_bits ? (keys + 7) / 8 : 1))
+        return fail(say, ATTN_ERROR_OVERFLOW,
+                    "mask reaches beyond the address space with strides %" PRId64 ", %" PRId64
+                    ", %" PRId64 ", %" PRId64,
+                    mask->stride_batch, mask->stride_head, mask->stride_query, mask->stride_key);
+    return ATTN_OK;
+}
+
+static attn_status check_cu_q(const attn_problem *p, struct attn_sentence say) {
+    for (int64_t b = 0; b <= p->batch; b++) {
+        const int64_t least = b ? p->cu_q[b - 1] : 0;
+        const int64_t most = b ? p->q_len : 0;
+        if (p->cu_q[b] < least || p->cu_q[b] > most || (b == p->batch && p->cu_q[b] != p->q_len))
+            return fail(say, ATTN_ERROR_CU_Q,
+                        "cu_q[%" PRId64 "] is %" PRId64 "; it must rise from 0 to q_len = %" PRId64,
+                        b, p->cu_q[b], p->q_len);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_numbers(const attn_problem *p, struct attn_sentence say) {
     if (p->scale && !isfinite(*p->scale))
         return fail(say, ATTN_ERROR_PARAMETER, "scale is %g; it must be finite", (double)*p->scale);
+    if (!isfinite(p->softcap) || p->softcap < 0)
+        return fail(say, ATTN_ERROR_PARAMETER, "softcap is %g; it must be finite and not negative",
+                    (double)p->softcap);
     if (p->causal != 0 && p->causal != 1)
         return fail(say, ATTN_ERROR_PARAMETER, "causal is %d; it is 0 or 1", (int)p->causal);
+    if (p->window && (p->window[0] < -1 || p->window[1] < -1))
+        return fail(say, ATTN_ERROR_PARAMETER,
+                    "window is %" PRId64 ", %" PRId64 "; each is -1 (unbounded) or a distance",
+                    p->window[0], p->window[1]);
     if ((int)p->align < ATTN_ALIGN_UNSET || (int)p->align > ATTN_ALIGN_EXPLICIT)
         return fail(say, ATTN_ERROR_PARAMETER, "align is %d; see attn_align", (int)p->align);
+    if ((int)p->scores_at < ATTN_SCORES_SCALED || (int)p->scores_at > ATTN_SCORES_BIASED)
+        return fail(say, ATTN_ERROR_PARAMETER, "scores_at is %d; see attn_score_stage",
+                    (int)p->scores_at);
+    for (int64_t h = 0; p->alibi && h < p->q_heads; h++)
+        if (!isfinite(p->alibi[h]))
+            return fail(say, ATTN_ERROR_PARAMETER, "alibi[%" PRId64 "] is %g; it must be finite", h,
+                        (double)p->alibi[h]);
     if (p->align == ATTN_ALIGN_EXPLICIT && !p->offset && p->batch > 0)
         return fail(say, ATTN_ERROR_NULL, "align is ATTN_ALIGN_EXPLICIT, but offset is null");
     if (p->align != ATTN_ALIGN_EXPLICIT && p->offset)
         return fail(say, ATTN_ERROR_ALIGNMENT,
                     "offset is given, but align is %d, not ATTN_ALIGN_EXPLICIT", (int)p->align);
+    return ATTN_OK;
+}
+
+/* What each batch has of its own. */
+static attn_status check_batches(const struct attn_checked *c, struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const char *const needs = p->causal ? "causal" : p->alibi ? "alibi" : "a window";
+    const bool has_positions = p->causal || p->alibi || c->left >= 0 || c->right >= 0;
     for (int64_t b = 0; b < p->batch && !c->no_output; b++) {
-        const int64_t keys = attn_key_count(c, b);
-        if (keys < 0 || keys > p->kv_cap)
+        const int64_t past = attn_past_len(c, b);
+        if (past < 0 || past > p->past_cap)
+            return fail(say, ATTN_ERROR_PAST_LEN,
+                        "past_len[%" PRId64 "] is %" PRId64
+                        "; it must be in 0 .. past_cap = %" PRId64,
+                        b, past, p->past_cap);
+        const int64_t keys = attn_key_count(c, b), rows = attn_query_count(c, b);
+        if (keys < 0 || keys > past + p->kv_cap)
             return fail(say, ATTN_ERROR_KV_LEN,
-                        "kv_len[%" PRId64 "] is %" PRId64 "; it must be in 0 .. kv_cap = %" PRId64,
-                        b, keys, p->kv_cap);
-        if (p->causal && p->align == ATTN_ALIGN_UNSET && keys != p->q_len)
+                        "kv_len[%" PRId64 "] is %" PRId64 "; it must be in 0 .. %s = %" PRId64, b,
+                        keys, p->past_cap ? "past_len + kv_cap" : "kv_cap", past + p->kv_cap);
+        if (has_positions && p->align == ATTN_ALIGN_UNSET && rows > 0 && keys != rows)
             return fail(say, ATTN_ERROR_ALIGNMENT,
-                        "causal with q_len %" PRId64 " and %" PRId64 " keys in batch %" PRId64
+                        "%s with %" PRId64 " query rows and %" PRId64 " keys in batch %" PRId64
                         ": pick an alignment (top-left, bottom-right or explicit offsets)",
-                        p->q_len, keys, b);
+                        needs, rows, keys, b);
         if (p->align == ATTN_ALIGN_EXPLICIT &&
             (p->offset[b] > INT64_C(1) << 62 || p->offset[b] < -(INT64_C(1) << 62)))
             return fail(say, ATTN_ERROR_OVERFLOW,
@@ -187,20 +285,27 @@ static attn_status check_parameters(const struct attn_checked *c, struct attn_se
 }
 
 /* The stride of an axis of size 1 may be anything: nobody may compute with it. */
-#define DROP_UNUSED_STRIDES(t, heads, tokens)                                                      \
+#define DROP_UNUSED_STRIDES(t, batch, heads, tokens)                                               \
     do {                                                                                           \
-        (t).stride_batch = p->batch > 1 ? (t).stride_batch : 0;                                    \
+        (t).stride_batch = (batch) > 1 ? (t).stride_batch : 0;                                     \
         (t).stride_head = (heads) > 1 ? (t).stride_head : 0;                                       \
         (t).stride_token = (tokens) > 1 ? (t).stride_token : 0;                                    \
     } while (0)
 
 static void drop_unused_strides(attn_problem *p) {
-    DROP_UNUSED_STRIDES(p->q, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->k, p->kv_heads, p->kv_cap);
-    DROP_UNUSED_STRIDES(p->v, p->kv_heads, p->kv_cap);
-    DROP_UNUSED_STRIDES(p->out, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->lse, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->weights, p->q_heads, p->q_len);
+    const int64_t q_batch = p->cu_q ? 1 : p->batch;
+    DROP_UNUSED_STRIDES(p->q, q_batch, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->k, p->batch, p->kv_heads, p->kv_cap);
+    DROP_UNUSED_STRIDES(p->v, p->batch, p->kv_heads, p->kv_cap);
+    DROP_UNUSED_STRIDES(p->past_k, p->batch, p->kv_heads, p->past_cap);
+    DROP_UNUSED_STRIDES(p->past_v, p->batch, p->kv_heads, p->past_cap);
+    DROP_UNUSED_STRIDES(p->out, q_batch, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->lse, q_batch, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->weights, q_batch, p->q_heads, p->q_len);
+    DROP_UNUSED_STRIDES(p->scores, q_batch, p->q_heads, p->q_len);
+    p->mask.stride_batch = p->batch > 1 ? p->mask.stride_batch : 0;
+    p->mask.stride_head = p->q_heads > 1 ? p->mask.stride_head : 0;
+    p->mask.stride_query = p->q_len > 1 ? p->mask.stride_query : 0;
 }
 
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
@@ -208,8 +313,11 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     if (!problem)
         return fail(say, ATTN_ERROR_NULL, "problem is null");
     const size_t size = problem->struct_size;
-    enum { LARGEST = 4096 }; /* of any later version; a struct never initialised is rarely below */
-    if (size < sizeof *problem || size > LARGEST)
+    enum {
+        SMALLEST = offsetof(attn_problem, mask), /* version 0.1 ended here */
+        LARGEST = 4096 /* of any later version; a struct never initialised is rarely below */
+    };
+    if (size < SMALLEST || size > LARGEST)
         return fail(say, ATTN_ERROR_STRUCT_SIZE,
                     "struct_size is %zu; this library knows %zu: start from attn_problem_init()",
                     size, sizeof *problem);
@@ -222,15 +330,57 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                         "library, which knows %zu bytes",
                         size, i, sizeof *problem);
 
-    checked->p = *problem;
-    const attn_problem *p = &checked->p;
-    checked->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
+    struct attn_checked *c = checked;
+    memset(c, 0, sizeof *c);
+    memcpy(&c->p, problem, size < sizeof c->p ? size : sizeof c->p);
+    const attn_problem *p = &c->p;
+    c->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
     attn_status status;
-    if ((status = check_sizes(p, say)) || (status = check_tensors(p, with_data, say)) ||
-        (status = check_parameters(checked, say)))
+    if ((status = check_sizes(p, say)))
         return status;
-    drop_unused_strides(&checked->p);
-    checked->group = p->q_heads ? p->q_heads / p->kv_heads : 1;
-    checked->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
+    c->key_cap = p->past_cap + p->kv_cap;
+    if ((status = check_tensors(c, with_data, say)) || (status = check_mask(c, with_data, say)) ||
+        (status = check_numbers(p, say)) || (p->cu_q && (status = check_cu_q(p, say))))
+        return status;
+    c->left = p->window ? p->window[0] : -1;
+    c->right = p->window ? p->window[1] : -1;
+    if ((status = check_batches(c, say)))
+        return status;
+    drop_unused_strides(&c->p);
+    c->group = p->q_heads ? p->q_heads / p->kv_heads : 1;
+    c->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
     return ATTN_OK;
+}
+
+attn_status attn_merge_check(const struct attn_merge_arguments *a) {
+    const struct attn_sentence none = {0};
+    if (a->batch < 0 || a->heads < 0 || a->q_len < 0 || a->v_dim < 0 || a->n < 1)
+        return ATTN_ERROR_SIZE;
+    if (!a->parts || !a->out)
+        return ATTN_ERROR_NULL;
+    const int64_t sizes[3] = {a->batch, a->heads, a->q_len};
+#define AXES(t)                                                                                    \
+    {                                                                                              \
+        {"batch", sizes[0], (t).stride_batch}, {"heads", sizes[1], (t).stride_head}, {             \
+            "tokens", sizes[2], (t).stride_token                                                   \
+        }                                                                                          \
+    }
+    attn_status status;
+    for (size_t p = 0; p < a->n; p++) {
+        const struct axis out[3] = AXES(a->parts[p].out), lse[3] = AXES(a->parts[p].lse);
+        if ((status = check_tensor("out", a->parts[p].out.data, a->parts[p].out.type, out, a->v_dim,
+                                   true, none)) ||
+            (status = check_tensor("lse", a->parts[p].lse.data, a->parts[p].lse.type, lse, 1, true,
+                                   none)))
+            return status;
+    }
+    const struct axis out[3] = AXES(*a->out);
+    if ((status = check_tensor("out", a->out->data, a->out->type, out, a->v_dim, true, none)) ||
+        (status = check_rows_apart("out", out, a->v_dim, none)) || !a->lse)
+        return status;
+    const struct axis lse[3] = AXES(*a->lse);
+#undef AXES
+    if ((status = check_tensor("lse", a->lse->data, a->lse->type, lse, 1, true, none)))
+        return status;
+    return check_rows_apart("lse", lse, 1, none);
 }

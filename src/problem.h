@@ -9,10 +9,12 @@
 #include "attn.h"
 
 struct attn_checked {
-    attn_problem p; /* as given, of this version's size */
-    int64_t group;  /* query heads per key/value head */
-    float scale;    /* given or 1/sqrt(qk_dim) */
-    bool no_output; /* batch, q_heads, q_len or v_dim is 0: nothing to write */
+    attn_problem p;      /* as given, of this version's size; strides of axes of size 1 are 0 */
+    int64_t group;       /* query heads per key/value head */
+    int64_t key_cap;     /* past_cap + kv_cap */
+    int64_t left, right; /* the window; below 0: unbounded */
+    float scale;         /* given or 1/sqrt(qk_dim) */
+    bool no_output;      /* batch, q_heads, q_len or v_dim is 0: nothing to write */
 };
 
 /* Where a sentence about the error goes; buffer may be null. */
@@ -26,9 +28,31 @@ struct attn_sentence {
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                                struct attn_checked *checked, struct attn_sentence sentence);
 
-/* Keys in use in batch b. */
+/* What attn_merge() was given. */
+struct attn_merge_arguments {
+    int64_t batch, heads, q_len, v_dim;
+    size_t n;
+    const attn_partial *parts;
+    const attn_output *out, *lse;
+};
+attn_status attn_merge_check(const struct attn_merge_arguments *arguments);
+
+/* Keys of batch b that lie in past_k. */
+static inline int64_t attn_past_len(const struct attn_checked *c, int64_t b) {
+    return c->p.past_len ? c->p.past_len[b] : c->p.past_cap;
+}
+
+/* Keys in use in batch b, past ones included. */
 static inline int64_t attn_key_count(const struct attn_checked *c, int64_t b) {
-    return c->p.kv_len ? c->p.kv_len[b] : c->p.kv_cap;
+    return c->p.kv_len ? c->p.kv_len[b] : attn_past_len(c, b) + c->p.kv_cap;
+}
+
+/* Query rows of batch b, and the token that the first of them is. */
+static inline int64_t attn_query_count(const struct attn_checked *c, int64_t b) {
+    return c->p.cu_q ? c->p.cu_q[b + 1] - c->p.cu_q[b] : c->p.q_len;
+}
+static inline int64_t attn_query_first(const struct attn_checked *c, int64_t b) {
+    return c->p.cu_q ? c->p.cu_q[b] : 0;
 }
 
 #endif

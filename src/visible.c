@@ -1,24 +1,33 @@
-/* Which keys a query row sees: those in use, and with causality those up to its own position.
+/* Which keys a query row sees: those in use, and of them with causality those up to its own
+ * position, with a window those near it, with a mask those that it shows.
  *
  * SPDX-License-Identifier: MIT */
 #include "visible.h"
 
-/* The absolute position of query row 0 (the alignment was checked). */
-static int64_t position_of_first_row(const struct attn_checked *c, int64_t b) {
-    switch (c->p.align) {
+#include <math.h>
+#include <string.h>
+
+int64_t attn_position(const struct attn_checked *c, int64_t b, int64_t i) {
+    switch (c->p.align) { /* it was checked */
     case ATTN_ALIGN_BOTTOM_RIGHT:
-        return attn_key_count(c, b) - c->p.q_len;
+        return attn_key_count(c, b) - attn_query_count(c, b) + i;
     case ATTN_ALIGN_EXPLICIT:
-        return c->p.offset[b];
+        return c->p.offset[b] + i;
     default:
-        return 0;
+        return i;
     }
 }
 
 struct attn_key_range attn_visible_keys(const struct attn_checked *c, int64_t b, int64_t i) {
     struct attn_key_range keys = {0, attn_key_count(c, b)};
-    if (c->p.causal)
-        keys = attn_range_clip(keys, 0, position_of_first_row(c, b) + i + 1);
+    if (c->p.mask.type != ATTN_MASK_NONE)
+        keys = attn_range_clip(keys, 0, c->p.mask.n_keys);
+    const int64_t position = attn_position(c, b, i);
+    if (c->left >= 0 && position > c->left)
+        keys.begin = position - c->left;
+    const int64_t ahead = c->p.causal ? 0 : c->right;
+    if (ahead >= 0 && position < keys.end - ahead) /* no sum of large numbers, which overflows */
+        keys.end = position + ahead + 1 < keys.end ? position + ahead + 1 : keys.end;
     return keys;
 }
 
@@ -27,4 +36,102 @@ struct attn_key_range attn_visible_to_rows(const struct attn_checked *c, int64_t
     const struct attn_key_range some = {attn_visible_keys(c, b, first).begin,
                                         attn_visible_keys(c, b, last).end};
     return some;
+}
+
+/* ---- Masks ----------------------------------------------------------------------------------- */
+
+const void *attn_mask_row(const struct attn_checked *c, int64_t b, int64_t h, int64_t i,
+                          int64_t first) {
+    static const int64_t element_bytes[] = {0, sizeof(uint8_t), sizeof(float), sizeof(uint16_t), 1};
+    const attn_mask *mask = &c->p.mask;
+    if (mask->type == ATTN_MASK_NONE)
+        return NULL;
+    const int64_t along_keys = mask->type == ATTN_MASK_BITS ? first / 8 : first * mask->stride_key;
+    const int64_t element = b * mask->stride_batch + h * mask->stride_head +
+                            (attn_query_first(c, b) + i) * mask->stride_query + along_keys;
+    return (const uint8_t *)mask->data + element * element_bytes[mask->type];
+}
+
+/* IEEE half to single precision, exactly. */
+static float float_of_half(uint16_t half) {
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    const uint32_t exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    uint32_t bits = sign | (exponent + 112) << 23 | fraction << 13;
+    float x;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000 | fraction << 13;
+    } else if (exponent == 0) { /* 0 or subnormal: fraction units of 2^-24 */
+        x = (float)fraction * 0x1p-24f;
+        return sign ? -x : x;
+    }
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+const float *attn_mask_bias(const struct attn_checked *c, const void *row, int64_t n, float *copy) {
+    if (!attn_mask_needs_copy(c))
+        return row;
+    const int64_t stride = c->p.mask.stride_key;
+    if (c->p.mask.type == ATTN_MASK_F16) {
+        const uint16_t *half = row;
+        for (int64_t j = 0; j < n; j++)
+            copy[j] = float_of_half(half[j * stride]);
+    } else {
+        const float *single = row;
+        for (int64_t j = 0; j < n; j++)
+            copy[j] = single[j * stride];
+    }
+    return copy;
+}
+
+static void bits_of_strided_bool(const uint8_t *row, int64_t stride, int64_t n, uint64_t *bits) {
+    memset(bits, 0, (size_t)ATTN_BIT_WORDS(n) * sizeof *bits);
+    for (int64_t j = 0; j < n; j++)
+        bits[j / 64] |= (uint64_t)(row[j * stride] != 0) << (j % 64);
+}
+
+static void bits_of_packed(const uint8_t *row, int64_t n, uint64_t *bits) {
+    memset(bits, 0, (size_t)ATTN_BIT_WORDS(n) * sizeof *bits);
+    for (int64_t i = 0; i < (n + 7) / 8; i++)
+        bits[i / 8] |= (uint64_t)row[i] << (i % 8 * 8);
+    if (n % 64)
+        bits[n / 64] &= (UINT64_C(1) << (n % 64)) - 1;
+}
+
+void attn_mask_bits(const struct attn_checked *c, const struct attn_kernels *kernels,
+                    const void *row, const float *bias, int64_t n, uint64_t *bits) {
+    if (c->p.mask.type == ATTN_MASK_BITS)
+        bits_of_packed(row, n, bits);
+    else if (bias)
+        kernels->bits_of_bias(bias, (size_t)n, bits);
+    else if (c->p.mask.stride_key == 1)
+        kernels->bits_of_bool(row, (size_t)n, bits);
+    else
+        bits_of_strided_bool(row, c->p.mask.stride_key, n, bits);
+}
+
+/* The ones of a word for keys at or after `key`, where bit 0 is key `word`. */
+static uint64_t ones_from(int32_t key, int32_t word) {
+    return key <= word ? UINT64_MAX : key - word >= 64 ? 0 : UINT64_MAX << (key - word);
+}
+
+void attn_see_bits(const uint64_t *bits, struct attn_visible *see) {
+    int32_t first = see->end, last = see->begin - 1;
+    for (int32_t word = see->begin & -64; word < see->end; word += 64) {
+        const uint64_t shown =
+            bits[word / 64] & ones_from(see->begin, word) & ~ones_from(see->end, word);
+        if (!shown)
+            continue;
+        if (first == see->end)
+            first = word + __builtin_ctzll(shown);
+        last = word + 63 - __builtin_clzll(shown);
+    }
+    *see = (struct attn_visible){first, last + 1, NULL};
+    for (int32_t word = first & -64; word < see->end; word += 64) {
+        const uint64_t inside = ones_from(first, word) & ~ones_from(see->end, word);
+        if ((bits[word / 64] & inside) != inside)
+            see->bits = bits;
+    }
+    if (first > last)
+        *see = (struct attn_visible){0, 0, NULL};
 }

@@ -1,0 +1,97 @@
+/* What the steps of the algorithm share: the job of a call, the scratch of a worker, the states of
+ * rows, and the way from a row of a task to its query and its outputs.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_JOB_H
+#define ATTN_JOB_H
+
+#include "kernels.h"
+#include "plan.h"
+#include "problem.h"
+
+/* (acc, m, l) of some rows: acc + r * v_stride, m[r], l[r]. The state of no key is acc -0,
+ * m -inf, l 0. */
+struct attn_state {
+    float *acc, *m, *l;
+};
+
+struct attn_job {
+    const struct attn_checked *c;
+    const struct attn_plan *plan;
+    const struct attn_kernels *kernels;
+    float *workers; /* scratch, worker_floats for each */
+    float *states;  /* where split: a state for each row task and span */
+};
+
+/* What one worker works in. */
+struct attn_scratch {
+    float *packed, *scores, *bias;
+    struct attn_state run;  /* of all keys so far */
+    struct attn_state span; /* of one span */
+};
+
+static inline struct attn_state attn_state_at(const struct attn_job *job, float *base) {
+    const size_t rows = job->plan->state_rows;
+    const struct attn_state s = {base, base + rows * job->plan->v_stride,
+                                 base + rows * (job->plan->v_stride + 1)};
+    return s;
+}
+
+static inline struct attn_state attn_state_of_row(const struct attn_job *job, struct attn_state s,
+                                                  int64_t r) {
+    const struct attn_state at = {s.acc + r * (int64_t)job->plan->v_stride, s.m + r, s.l + r};
+    return at;
+}
+
+static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, size_t worker) {
+    const struct attn_plan *plan = job->plan;
+    float *base = job->workers + worker * plan->worker_floats;
+    struct attn_scratch w = {.packed = base, .scores = base + plan->packed_floats};
+    w.bias = w.scores + plan->score_floats;
+    float *states = w.bias + plan->bias_floats;
+    w.run = attn_state_at(job, states);
+    w.span = attn_state_at(job, states + plan->state_floats);
+    return w;
+}
+
+/* The query head and query row that row r of a task or block stands for. */
+static inline int64_t attn_head_of(const struct attn_job *job, const struct attn_rows *rows,
+                                   int64_t r) {
+    return rows->kv_head * job->c->group + (rows->first + r) % job->c->group;
+}
+
+static inline int64_t attn_query_of(const struct attn_job *job, const struct attn_rows *rows,
+                                    int64_t r) {
+    return (rows->first + r) / job->c->group;
+}
+
+/* At most ATTN_ROW_BLOCK rows of a task, from its row r on. */
+static inline struct attn_rows attn_row_block(const struct attn_rows *rows, int64_t r) {
+    struct attn_rows block = *rows;
+    block.first += r;
+    block.n = rows->n - r < ATTN_ROW_BLOCK ? rows->n - r : ATTN_ROW_BLOCK;
+    return block;
+}
+
+static inline const float *attn_input_row(const attn_input *t, int64_t b, int64_t h,
+                                          int64_t token) {
+    return (const float *)t->data + b * t->stride_batch + h * t->stride_head +
+           token * t->stride_token;
+}
+
+/* Where row r of a block has its part of an output. */
+static inline float *attn_output_row(const struct attn_job *job, const attn_output *t,
+                                     const struct attn_rows *rows, int64_t r) {
+    const int64_t token = attn_query_first(job->c, rows->batch) + attn_query_of(job, rows, r);
+    return (float *)t->data + rows->batch * t->stride_batch +
+           attn_head_of(job, rows, r) * t->stride_head + token * t->stride_token;
+}
+
+/* The keys that some row of a task or block sees, masks aside. */
+static inline struct attn_key_range attn_keys_of_rows(const struct attn_job *job,
+                                                      const struct attn_rows *rows) {
+    return attn_visible_to_rows(job->c, rows->batch, attn_query_of(job, rows, 0),
+                                attn_query_of(job, rows, rows->n - 1));
+}
+
+#endif

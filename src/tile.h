@@ -1,0 +1,69 @@
+/* A block of rows on a tile of keys: which of its keys they see, and their scores.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_TILE_H
+#define ATTN_TILE_H
+
+#include "job.h"
+
+/* Keys of a tile that lie at one stride: all of them, or those before and after the end of the
+ * past. */
+struct attn_piece {
+    int64_t begin, end; /* columns of the tile */
+    const float *keys, *values;
+    int64_t key_stride, value_stride;
+    const float *packed; /* null: not packed, to be read where they lie */
+};
+
+/* The keys [begin, end), begin a multiple of ATTN_SCORE_PAD from the start of their span. Column j
+ * of the tile is key begin + j. */
+struct attn_tile {
+    int64_t begin, end;
+    struct attn_piece pieces[2];
+    int n_pieces;
+    bool is_ready; /* its keys have been packed, if that pays */
+};
+
+/* What a block of rows sees of a tile. */
+struct attn_sight {
+    struct attn_visible visible[ATTN_ROW_BLOCK];
+    int64_t begin, end;                /* columns that some row sees; begin >= end: none */
+    const float *bias[ATTN_ROW_BLOCK]; /* additive mask, from column 0 on; null: none */
+    uint64_t bits[ATTN_ROW_BLOCK][ATTN_BIT_WORDS(ATTN_TILE_MOST)];
+};
+
+/* The tile of keys [begin, end) for the rows of a task. */
+struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
+                              int64_t begin, int64_t end);
+
+/* Packs the tile's keys if so many rows are worth it. Before this, none of them has been read. */
+void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
+                          const struct attn_rows *rows, struct attn_tile *tile);
+
+/* Which keys of the tile each row of the block sees. */
+void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
+                   const struct attn_rows *block, const struct attn_tile *tile,
+                   struct attn_sight *sight);
+
+/* w->scores[r * score_stride + j] = scale * q . k for columns [begin, end), begin a multiple of
+ * ATTN_SCORE_PAD. */
+void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
+                      const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
+                      int64_t end);
+
+/* The same columns of scores, after softcap. */
+void attn_tile_cap(const struct attn_job *job, const struct attn_scratch *w,
+                   const struct attn_rows *block, int64_t begin, int64_t end);
+
+/* The same columns of scores, with ALiBi and the additive mask of the sight. */
+void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
+                    const struct attn_rows *block, const struct attn_tile *tile,
+                    const struct attn_sight *sight, int64_t begin, int64_t end);
+
+/* acc = acc * factor (-0 where factor is null) + weights times values, for the keys that each row
+ * sees. */
+void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
+                      const struct attn_rows *block, const struct attn_tile *tile,
+                      const struct attn_sight *sight, const float *factor, float *acc);
+
+#endif
