@@ -16,6 +16,11 @@
     void attn_qk_strided_f32_##isa(const float *const *q, size_t n_rows, const float *keys,        \
                                    int64_t stride, size_t n_keys, size_t dim, float scale,         \
                                    float *scores, size_t score_stride);                            \
+    void attn_softcap_f32_##isa(float *scores, size_t n_keys, float cap);                          \
+    void attn_alibi_f32_##isa(float *scores, size_t n_keys, float slope, int64_t distance);        \
+    void attn_add_bias_f32_##isa(float *scores, size_t n_keys, const float *bias);                 \
+    void attn_bits_of_bool_f32_##isa(const uint8_t *mask, size_t n_keys, uint64_t *bits);          \
+    void attn_bits_of_bias_f32_##isa(const float *bias, size_t n_keys, uint64_t *bits);            \
     void attn_softmax_rows_f32_##isa(float *scores, size_t score_stride, size_t n_rows,            \
                                      const struct attn_visible *visible, float *m, float *l,       \
                                      float *factor);                                               \
@@ -37,6 +42,11 @@
         .pack_keys = attn_pack_keys_f32_##isa,                                                     \
         .qk_packed = attn_qk_packed_f32_##isa,                                                     \
         .qk_strided = attn_qk_strided_f32_##isa,                                                   \
+        .softcap = attn_softcap_f32_##isa,                                                         \
+        .alibi = attn_alibi_f32_##isa,                                                             \
+        .add_bias = attn_add_bias_f32_##isa,                                                       \
+        .bits_of_bool = attn_bits_of_bool_f32_##isa,                                               \
+        .bits_of_bias = attn_bits_of_bias_f32_##isa,                                               \
         .softmax_rows = attn_softmax_rows_f32_##isa,                                               \
         .pv_tile = attn_pv_tile_f32_##isa,                                                         \
         .merge_rows = attn_merge_rows_f32_##isa,                                                   \

@@ -37,10 +37,27 @@ static inline float visible_max(const float *s, int32_t begin, int32_t end) {
     return vf_reduce_max(vf_max_number(vf_max_number(m0, m1), vf_max_number(m2, m3)));
 }
 
+/* The same where bits say which keys of the range are visible. The others become -inf on the way:
+ * what follows then gives them weight 0, which adds nothing to the sum, as it does to those that a
+ * range hides. */
+static inline float visible_max_of_bits(float *s, struct attn_visible see) {
+    const vf none = vf_set1(-INFINITY);
+    vf max = none;
+    for (int32_t j = see.begin & -VF_LANES; j < see.end; j += VF_LANES) {
+        vf x = vf_select(vm_bits(see.bits, j), vf_load(s + j), none);
+        if (j < see.begin || j + VF_LANES > see.end)
+            x = vf_select(vm_range(j, see.begin, see.end), x, none);
+        vf_store(s + j, x);
+        max = vf_max_number(x, max);
+    }
+    return vf_reduce_max(max);
+}
+
 /* The new maximum of a row and what follows from it: the factor is returned, *z is what to subtract
  * from the scores. */
-static inline float raise_maximum(const float *s, int32_t begin, int32_t end, float *m, float *z) {
-    const float old = *m, seen = visible_max(s, begin, end);
+static inline float raise_maximum(float *s, struct attn_visible see, float *m, float *z) {
+    const float old = *m;
+    const float seen = see.bits ? visible_max_of_bits(s, see) : visible_max(s, see.begin, see.end);
     *m = seen > old ? seen : old;
     /* Where all scores so far are -inf, subtracting -inf would make NaN of them; subtracting 0
      * gives them weight 0. */
@@ -107,8 +124,7 @@ static inline void softmax_rows(float *scores, size_t score_stride, size_t n_row
             const struct attn_visible see = visible[r];
             factor[r] = 1;
             if (see.begin < see.end)
-                factor[r] = raise_maximum(scores + r * score_stride, see.begin, see.end, &m[r],
-                                          &z[r - first]);
+                factor[r] = raise_maximum(scores + r * score_stride, see, &m[r], &z[r - first]);
         }
         for (size_t r = first; r < last; r++) {
             const struct attn_visible see = visible[r];

@@ -37,7 +37,7 @@ cat >"$temporary/may_call" <<END
 memcpy memmove memset memcmp strcmp strlen strncmp
 snprintf vsnprintf __snprintf_chk __vsnprintf_chk
 getenv getauxval __getauxval
-exp expf exp2f log logf sqrt sqrtf fmaxf fma fmaf ldexpf floorf
+exp expf exp2f log logf sqrt sqrtf fmaxf fma fmaf ldexpf floorf tanhf
 __stack_chk_fail _GLOBAL_OFFSET_TABLE_ __tls_get_addr
 END
 tr ' ' '\n' <"$temporary/may_call" | sort >"$temporary/may_call.sorted"

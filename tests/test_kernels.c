@@ -272,7 +272,8 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
      * key's index modulo the vector length. */
     for (size_t r = 0; r < c->rows; r += 1 + c->rows / 5)
         for (int shift = 0; shift <= 64; shift += 64) {
-            const struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift};
+            const struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift,
+                                             NULL};
             memset(alone, 0xff, (width + 64) * sizeof(float));
             memcpy(alone + shift, before + r * width, width * sizeof(float));
             float state[2] = {past[r][0], past[r][1]}, f = NAN;
@@ -290,7 +291,7 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
 static struct attn_visible any_range(struct rng *rng, size_t keys) {
     const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys + 1);
     const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
-    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end};
+    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, NULL};
 }
 
 Test(kernels, softmax) {
@@ -304,7 +305,7 @@ Test(kernels, softmax) {
         for (int32_t begin = 0; begin <= tile; begin++)
             for (int32_t end = 0; end <= tile; end += 1) {
                 const struct softmax_case c = {1, (size_t)tile, end % 2, begin % 3 == 0, end % 3};
-                visible[0] = (struct attn_visible){begin, end};
+                visible[0] = (struct attn_visible){begin, end, NULL};
                 softmax_try(sets[s], &c, visible, &rng);
             }
         for (size_t n = 1; n <= 33; n++) {
@@ -317,7 +318,7 @@ Test(kernels, softmax) {
             const struct softmax_case c = {7, long_sizes[i], i % 2, i % 3 == 0, i % 2};
             for (size_t r = 0; r < 7; r++)
                 visible[r] = r ? any_range(&rng, long_sizes[i])
-                               : (struct attn_visible){0, (int32_t)long_sizes[i]};
+                               : (struct attn_visible){0, (int32_t)long_sizes[i], NULL};
             softmax_try(sets[s], &c, visible, &rng);
         }
         for (int64_t i = check_count(500); i-- > 0;) {
@@ -338,7 +339,7 @@ Test(kernels, softmax_of_special_scores) {
     for (size_t s = 0; s < n_sets; s++)
         for (int32_t keys = 1; keys <= (check_quick() ? 20 : 70); keys++)
             for (int32_t at = 0; at < keys; at++) {
-                const struct attn_visible see = {0, keys};
+                const struct attn_visible see = {0, keys, NULL};
                 float scores[128], m, l, factor;
                 const float special[] = {NAN, -NAN, INFINITY, -INFINITY};
                 for (int i = 0; i < 4; i++) {
@@ -454,9 +455,9 @@ Test(kernels, pv) {
             for (int32_t end = 0; end <= tile; end++) {
                 const struct pv_case c = {3, (size_t)tile, 21,        21,
                                           0, end % 2,      begin % 2, KIND_NORMAL};
-                visible[0] = (struct attn_visible){begin, end};
-                visible[1] = (struct attn_visible){0, tile};
-                visible[2] = (struct attn_visible){end / 2, begin};
+                visible[0] = (struct attn_visible){begin, end, NULL};
+                visible[1] = (struct attn_visible){0, tile, NULL};
+                visible[2] = (struct attn_visible){end / 2, begin, NULL};
                 pv_try(sets[s], &c, visible, &rng);
                 /* Alone, so that values outside its range are NaN. */
                 const struct pv_case one = {1, (size_t)tile, 17,      19,
@@ -519,7 +520,7 @@ Test(kernels, pv_hidden_beside_visible) {
                 static float weights[26 * 64], values[26 * DIM], acc[26 * DIM];
                 struct attn_visible visible[26];
                 for (int32_t r = 0; r < rows; r++)
-                    visible[r] = (struct attn_visible){0, r + 1};
+                    visible[r] = (struct attn_visible){0, r + 1, NULL};
                 for (int i = 0; i < 26 * 64; i++)
                     weights[i] = i % 64 <= i / 64 ? 0.5f : 0; /* hidden: also a weight of 0 */
                 for (int i = 0; i < 26 * DIM; i++)

@@ -30,6 +30,13 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
                                                    _mm256_cmpgt_epi32(_mm256_set1_epi32(end), j)));
 }
 
+/* Lanes i whose bit first + i is set; first is a multiple of 8. */
+static inline vm vm_bits(const uint64_t *bits, int32_t first) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i word = _mm256_set1_epi32((int)(bits[first / 64] >> first % 64 & 0xff));
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(word, lane), lane));
+}
+
 static inline vf vf_set1(float x) { return _mm256_set1_ps(x); }
 static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }

@@ -5,6 +5,7 @@
 #include "vec.h"
 
 #include "pv_broadcast.h"
+#include "pv_masked.h"
 
 #define BLOCK(M, N)                                                                                \
     NEVER_INLINE void block_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
@@ -24,10 +25,10 @@ UP_TO_6(BLOCK, 4)
 #define SHORT_NAME(M, N) short_##M##x##N,
 UP_TO_12(SHORT, 1)
 
-void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
-                             const struct attn_visible *visible, size_t n_rows, const float *values,
-                             int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                             size_t acc_stride) {
+static void pv_ranges(const float *weights, size_t weight_stride,
+                      const struct attn_visible *visible, size_t n_rows, const float *values,
+                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                      size_t acc_stride) {
     static pv_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
         {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
     static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
@@ -40,4 +41,12 @@ void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
                                      .acc = acc,
                                      .acc_stride = acc_stride};
     pv_columns(blocks, most_rows, short_blocks, tile, visible, n_rows, v_dim);
+}
+
+void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
+                             const struct attn_visible *visible, size_t n_rows, const float *values,
+                             int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                             size_t acc_stride) {
+    pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
+               factor, acc, acc_stride);
 }

@@ -32,6 +32,11 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
     return begin <= first ? below_end : (vm)(below_end & ~vm_first((size_t)(begin - first)));
 }
 
+/* Lanes i whose bit first + i is set; first is a multiple of 16. */
+static inline vm vm_bits(const uint64_t *bits, int32_t first) {
+    return (vm)(bits[first / 64] >> first % 64);
+}
+
 static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }

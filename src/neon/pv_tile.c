@@ -9,6 +9,7 @@
 #include "block.h"
 #include "neon.h"
 #include "pv_block.h"
+#include "pv_masked.h"
 
 enum { COPY_MIN_ROWS = 16, COPY_KEYS = 256 };
 
@@ -20,7 +21,8 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
                     int32_t first, int32_t end, const float *weights, size_t weight_stride,
                     const float *values, int64_t value_stride, size_t last, const float *factor,
                     float *acc, size_t acc_stride) {
-    struct attn_visible own[BLOCK_ROWS], common = {0, end - first}, any = {end - first, 0};
+    struct attn_visible own[BLOCK_ROWS], common = {0, end - first, NULL},
+                                         any = {end - first, 0, NULL};
     for (size_t r = 0; r < rows; r++) {
         own[r].begin = visible[r].begin > first ? visible[r].begin - first : 0;
         own[r].end = (visible[r].end < end ? visible[r].end : end) - first;
@@ -91,10 +93,10 @@ static void copy_columns(const float *values, int64_t stride, int32_t n, size_t 
     }
 }
 
-void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
-                           const struct attn_visible *visible, size_t n_rows, const float *values,
-                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                           size_t acc_stride) {
+static void pv_ranges(const float *weights, size_t weight_stride,
+                      const struct attn_visible *visible, size_t n_rows, const float *values,
+                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                      size_t acc_stride) {
     if (v_dim < VF_LANES) {
         pv_narrow(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,
                   acc_stride);
@@ -144,4 +146,12 @@ void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
             first = stop;
         } while (first < end);
     }
+}
+
+void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
+                           const struct attn_visible *visible, size_t n_rows, const float *values,
+                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                           size_t acc_stride) {
+    pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
+               factor, acc, acc_stride);
 }

@@ -63,6 +63,12 @@ static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
     return vandq_u32(vcgeq_s32(i, vdupq_n_s32(begin)), vcltq_s32(i, vdupq_n_s32(end)));
 }
 
+/* The lanes i whose bit first + i is set; first is a multiple of 4. */
+static inline vm vm_bits(const uint64_t *bits, int32_t first) {
+    const uint32x4_t lane = {1, 2, 4, 8};
+    return vtstq_u32(vdupq_n_u32((uint32_t)(bits[first / 64] >> first % 64)), lane);
+}
+
 static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
 /* p * 2^n, or 0 where x < least (which is false for NaN), for the magic_n of exp_nonpositive.h,

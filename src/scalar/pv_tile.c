@@ -12,6 +12,8 @@ void attn_pv_tile_f32_scalar(const float *weights, size_t weight_stride,
         for (size_t c = 0; c < v_dim; c++)
             a[c] = factor ? a[c] * factor[r] : -0.0f;
         for (int32_t j = visible[r].begin; j < visible[r].end; j++) {
+            if (!sees(visible[r], j))
+                continue;
             const float w = weights[r * weight_stride + (size_t)j];
             const float *v = values + j * value_stride;
             for (size_t c = 0; c < v_dim; c++)

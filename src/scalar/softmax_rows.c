@@ -6,17 +6,19 @@
 #include "exp_scalar.h"
 #include "scalar.h"
 
-static float softmax_row(float *s, int32_t begin, int32_t end, float *m, float *l) {
+static float softmax_row(float *s, struct attn_visible see, float *m, float *l) {
     float m_new = *m;
-    for (int32_t j = begin; j < end; j++)
-        m_new = s[j] > m_new ? s[j] : m_new;
+    for (int32_t j = see.begin; j < see.end; j++)
+        if (sees(see, j))
+            m_new = s[j] > m_new ? s[j] : m_new;
     const float z = m_new == -INFINITY ? 0 : m_new;
 
     float sum = 0;
-    for (int32_t j = begin; j < end; j++) {
-        s[j] = exp_scalar(s[j] - z);
-        sum += s[j];
-    }
+    for (int32_t j = see.begin; j < see.end; j++)
+        if (sees(see, j)) {
+            s[j] = exp_scalar(s[j] - z);
+            sum += s[j];
+        }
     const float factor = m_new == *m ? 1 : exp_scalar(*m - z);
     *m = m_new;
     *l = *l * factor + sum;
@@ -27,9 +29,8 @@ void attn_softmax_rows_f32_scalar(float *scores, size_t score_stride, size_t n_r
                                   const struct attn_visible *visible, float *m, float *l,
                                   float *factor) {
     for (size_t r = 0; r < n_rows; r++) {
-        const struct attn_visible see = visible[r];
         factor[r] = 1;
-        if (see.begin < see.end)
-            factor[r] = softmax_row(scores + r * score_stride, see.begin, see.end, &m[r], &l[r]);
+        if (visible[r].begin < visible[r].end)
+            factor[r] = softmax_row(scores + r * score_stride, visible[r], &m[r], &l[r]);
     }
 }

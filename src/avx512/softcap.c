@@ -1,0 +1,9 @@
+/* Bounds scores smoothly: cap * tanh(s / cap).
+ *
+ * SPDX-License-Identifier: MIT */
+#include "avx512.h"
+#include "scalar/scalar.h"
+
+void attn_softcap_f32_avx512(float *scores, size_t n_keys, float cap) {
+    attn_softcap_f32_scalar(scores, n_keys, cap);
+}
