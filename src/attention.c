@@ -90,6 +90,20 @@ static void prefetch_keys(const struct attn_job *job, const struct attn_rows *ro
 #endif
 }
 
+/* Asks for the output of a block, which would otherwise wait for memory when it is written. */
+static void prefetch_output(const struct attn_job *job, const struct attn_rows *block) {
+#if defined(__GNUC__)
+    enum { LINE = 64 / sizeof(float) };
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
+        const float *out = attn_output_row(job, &job->c->p.out, &row);
+        for (int64_t c = 0; c < job->c->p.v_dim; c += LINE)
+            __builtin_prefetch(out + c, 1, 2);
+        __asm__ volatile("");
+    }
+#endif
+}
+
 /* ---- Finished rows --------------------------------------------------------------------------- */
 
 /* A sink is the last state of a row: m = sink, l = 1, acc = 0. zeros: room for a row of acc. */
@@ -98,8 +112,9 @@ static void merge_sinks(const struct attn_job *job, const struct attn_rows *bloc
     const size_t v_dim = (size_t)job->c->p.v_dim;
     for (size_t c = 0; c < v_dim; c++)
         zeros[c] = 0;
-    for (int64_t r = 0; r < block->n; r++) {
-        const float sink = job->c->p.sinks[attn_head_of(job, block, r)], one = 1;
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
+        const float sink = job->c->p.sinks[row.head], one = 1;
         if (sink == -INFINITY)
             continue;
         const struct attn_state at = attn_state_of_row(job, state, r);
@@ -116,19 +131,20 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
     const attn_problem *p = &job->c->p;
     if (p->sinks)
         merge_sinks(job, block, state, zeros);
-    for (int64_t r = 0; r < block->n; r++) {
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         const struct attn_state at = attn_state_of_row(job, state, r);
         const float l = *at.l;
-        float *out = attn_output_row(job, &p->out, block, r);
+        float *out = attn_output_row(job, &p->out, &row);
         if (l > 0)
             job->kernels->scale_row(at.acc, 1 / l, (size_t)p->v_dim, out);
         else /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
             for (int64_t c = 0; c < p->v_dim; c++)
                 out[c] = l == 0 ? 0 : NAN;
         if (p->lse.data)
-            *attn_output_row(job, &p->lse, block, r) = l > 0    ? *at.m + logf(l)
-                                                       : l == 0 ? -INFINITY
-                                                                : NAN;
+            *attn_output_row(job, &p->lse, &row) = l > 0    ? *at.m + logf(l)
+                                                   : l == 0 ? -INFINITY
+                                                            : NAN;
     }
 }
 
@@ -153,8 +169,11 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     const int64_t slot = span.end - span.begin <= tile_keys ? 0 : r;
     const struct attn_state run = attn_state_of_row(job, split ? *split : w->run, r);
     const struct attn_state own = attn_state_of_row(job, w->span, slot);
+    const bool is_last = !split && keys.end <= begin + tile_keys;
+    if (is_last && all.end <= span.end)
+        prefetch_output(job, &block);
     attend_tile(job, w, rows, &block, tile, keys.begin >= begin, is_direct ? run : own);
-    if (split || keys.end > begin + tile_keys)
+    if (!is_last)
         return;
     if (!is_direct)
         job->kernels->merge_rows((size_t)block.n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,

@@ -18,9 +18,10 @@ static bool is_visible(struct attn_visible see, int64_t j) {
 static void write_scores(const struct attn_job *job, const struct attn_scratch *w,
                          const struct attn_rows *block, const struct attn_tile *tile,
                          const struct attn_sight *sight, int64_t n) {
-    for (int64_t r = 0; r < block->n; r++) {
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         const float *scores = w->scores + r * (int64_t)job->plan->score_stride;
-        float *out = attn_output_row(job, &job->c->p.scores, block, r) + tile->begin;
+        float *out = attn_output_row(job, &job->c->p.scores, &row) + tile->begin;
         for (int64_t j = 0; j < n; j++)
             out[j] = !sight || is_visible(sight->visible[r], j) ? scores[j] : -INFINITY;
     }
@@ -34,12 +35,13 @@ static void write_weights(const struct attn_job *job, const struct attn_scratch 
     memcpy(m, state.m, (size_t)block->n * sizeof *m);
     job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight->visible,
                                m, l, factor);
-    for (int64_t r = 0; r < block->n; r++) {
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         const struct attn_visible see = sight->visible[r];
         if (see.begin >= see.end)
             continue;
         const float *weights = w->scores + r * (int64_t)job->plan->score_stride;
-        float *out = attn_output_row(job, &job->c->p.weights, block, r) + tile->begin;
+        float *out = attn_output_row(job, &job->c->p.weights, &row) + tile->begin;
         const float factor_of_row = state.l[r] == 0 ? 0 : 1 / state.l[r];
         if (!see.bits)
             job->kernels->scale_row(weights + see.begin, factor_of_row,
@@ -81,8 +83,9 @@ static void inspect_block(const struct attn_job *job, const struct attn_scratch 
 /* What places get that no key fills: 0, but -inf where biased scores go on behind the last key. */
 static void fill(const struct attn_job *job, const struct attn_rows *rows, const attn_output *t,
                  float value) {
-    for (int64_t r = 0; t->data && r < rows->n; r++) {
-        float *out = attn_output_row(job, t, rows, r);
+    struct attn_row row = attn_first_row(job, rows);
+    for (int64_t r = 0; t->data && r < rows->n; r++, attn_next_row(job, &row)) {
+        float *out = attn_output_row(job, t, &row);
         for (int64_t j = 0; j < job->c->key_cap; j++)
             out[j] = value;
     }

@@ -54,15 +54,33 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     return w;
 }
 
-/* The query head and query row that row r of a task or block stands for. */
-static inline int64_t attn_head_of(const struct attn_job *job, const struct attn_rows *rows,
-                                   int64_t r) {
-    return rows->kv_head * job->c->group + (rows->first + r) % job->c->group;
-}
-
+/* The query row that row r of a task or block stands for. */
 static inline int64_t attn_query_of(const struct attn_job *job, const struct attn_rows *rows,
                                     int64_t r) {
-    return (rows->first + r) / job->c->group;
+    return job->c->group == 1 ? rows->first + r : (rows->first + r) / job->c->group;
+}
+
+/* The rows of a task or block, one after the other, without a division for each. */
+struct attn_row {
+    int64_t batch, head, query;
+    int64_t past_group; /* the first head of the next group */
+};
+
+static inline struct attn_row attn_first_row(const struct attn_job *job,
+                                             const struct attn_rows *rows) {
+    const int64_t query = attn_query_of(job, rows, 0), group = job->c->group;
+    const struct attn_row row = {
+        .batch = rows->batch,
+        .head = rows->kv_head * group + rows->first - query * group,
+        .query = query,
+        .past_group = (rows->kv_head + 1) * group,
+    };
+    return row;
+}
+
+static inline void attn_next_row(const struct attn_job *job, struct attn_row *row) {
+    if (++row->head == row->past_group)
+        row->head -= job->c->group, row->query++;
 }
 
 /* At most ATTN_ROW_BLOCK rows of a task, from its row r on. */
@@ -79,12 +97,12 @@ static inline const float *attn_input_row(const attn_input *t, int64_t b, int64_
            token * t->stride_token;
 }
 
-/* Where row r of a block has its part of an output. */
+/* Where a row has its part of an output. */
 static inline float *attn_output_row(const struct attn_job *job, const attn_output *t,
-                                     const struct attn_rows *rows, int64_t r) {
-    const int64_t token = attn_query_first(job->c, rows->batch) + attn_query_of(job, rows, r);
-    return (float *)t->data + rows->batch * t->stride_batch +
-           attn_head_of(job, rows, r) * t->stride_head + token * t->stride_token;
+                                     const struct attn_row *row) {
+    const int64_t token = attn_query_first(job->c, row->batch) + row->query;
+    return (float *)t->data + row->batch * t->stride_batch + row->head * t->stride_head +
+           token * t->stride_token;
 }
 
 /* The keys that some row of a task or block sees, masks aside. */

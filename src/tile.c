@@ -76,9 +76,9 @@ static void see_mask(const struct attn_job *job, const struct attn_scratch *w,
     const void *last_row = NULL;
     const uint64_t *bits = NULL;
     const float *bias = NULL;
-    for (int64_t r = 0; r < block->n; r++) {
-        const void *row = attn_mask_row(job->c, block->batch, attn_head_of(job, block, r),
-                                        attn_query_of(job, block, r), tile->begin);
+    struct attn_row at = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &at)) {
+        const void *row = attn_mask_row(job->c, at.batch, at.head, at.query, tile->begin);
         if (row != last_row) {
             if (attn_mask_is_bias(job->c)) {
                 float *copy = attn_mask_needs_copy(job->c)
@@ -98,14 +98,17 @@ static void see_mask(const struct attn_job *job, const struct attn_scratch *w,
 void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
                    const struct attn_rows *block, const struct attn_tile *tile,
                    struct attn_sight *sight) {
-    const int64_t group = job->c->group;
+    /* Both ends of a row's range grow with the row: where the first and the last agree, all do. */
+    const int64_t last = block->n - 1;
+    sight->visible[0] = range_in_tile(job, block, tile, 0);
+    sight->visible[last] = range_in_tile(job, block, tile, last);
+    const bool is_same = sight->visible[0].begin == sight->visible[last].begin &&
+                         sight->visible[0].end == sight->visible[last].end;
+    for (int64_t r = 1; r < last; r++)
+        sight->visible[r] = is_same ? sight->visible[0] : range_in_tile(job, block, tile, r);
     int32_t begin = INT32_MAX, end = 0;
-    for (int64_t r = 0; r < block->n; r++) {
-        sight->visible[r] = r > 0 && (block->first + r) % group
-                                ? sight->visible[r - 1] /* the same query row of another head */
-                                : range_in_tile(job, block, tile, r);
+    for (int64_t r = 0; r < block->n; r++)
         end = sight->visible[r].end > end ? sight->visible[r].end : end;
-    }
     if (job->c->p.mask.type != ATTN_MASK_NONE && end > 0) {
         see_mask(job, w, block, tile, end, sight);
         end = 0;
@@ -127,10 +130,10 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       int64_t end) {
     const attn_problem *p = &job->c->p;
     const float *q[ATTN_ROW_BLOCK];
-    for (int64_t r = 0; r < block->n; r++)
-        q[r] =
-            attn_input_row(&p->q, block->batch, attn_head_of(job, block, r),
-                           attn_query_first(job->c, block->batch) + attn_query_of(job, block, r));
+    const int64_t first_token = attn_query_first(job->c, block->batch);
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row))
+        q[r] = attn_input_row(&p->q, row.batch, row.head, first_token + row.query);
     const size_t dim = (size_t)p->qk_dim, stride = job->plan->score_stride;
     /* The padding that the first piece leaves behind its scores is overwritten by the second. */
     for (int i = 0; i < tile->n_pieces; i++) {
@@ -163,11 +166,12 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
     const attn_problem *p = &job->c->p;
     const size_t n = (size_t)(end - begin);
     const bool has_bias = attn_mask_is_bias(job->c);
-    for (int64_t r = 0; (p->alibi || has_bias) && r < block->n; r++) {
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; (p->alibi || has_bias) && r < block->n; r++, attn_next_row(job, &row)) {
         float *scores = w->scores + r * (int64_t)job->plan->score_stride + begin;
         if (p->alibi)
-            job->kernels->alibi(scores, n, p->alibi[attn_head_of(job, block, r)],
-                                attn_position(job->c, block->batch, attn_query_of(job, block, r)) -
+            job->kernels->alibi(scores, n, p->alibi[row.head],
+                                attn_position(job->c, row.batch, row.query) -
                                     (tile->begin + begin));
         if (has_bias)
             job->kernels->add_bias(scores, n, sight->bias[r] + begin);
