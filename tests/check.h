@@ -60,13 +60,19 @@ enum slot {
     SLOT_OUT,
     SLOT_LSE,
     SLOT_WEIGHTS,
+    SLOT_SCORES,
+    SLOT_PAST_K,
+    SLOT_PAST_V,
+    SLOT_MASK,
     SLOT_WORKSPACE,
     SLOT_OTHER, /* first of those that have no fixed purpose */
-    N_SLOTS = SLOT_OTHER + 12
+    N_SLOTS = SLOT_OTHER + 24
 };
 
 /* Memory of exactly this size that ends (or starts) at a page that must not be touched. A slot
  * holds one piece at a time. Filled with 0xff bytes: floats are NaN. */
+enum { N_BANKS = 2 };
+void guarded_use_bank(int bank); /* each has all slots, so that two trials can be there at once */
 void *guarded(enum slot slot, size_t bytes, enum side side);
 float *guarded_floats(enum slot slot, size_t n, enum side side);
 
@@ -122,7 +128,25 @@ enum kind {
     KIND_GAUSS = N_KINDS /* KIND_NORMAL has no tails */
 };
 
-#define MAX_BATCH 8
+enum mask_layout {
+    MASK_PLAIN,
+    MASK_PADDED,     /* gaps between rows, heads and batches */
+    MASK_TRANSPOSED, /* queries contiguous; bits stay plain */
+    MASK_REVERSED,   /* all strides negative, but not that of bits along the keys */
+    N_MASK_LAYOUTS
+};
+
+/* A mask in memory of its own: which axes it has (the others are broadcast, stride 0), and how they
+ * lie. */
+struct mask_form {
+    attn_mask_type type;
+    enum mask_layout layout;
+    bool no_batch, no_head, no_query, no_key;
+    int64_t n_keys;
+    enum side side;
+};
+
+enum { MAX_BATCH = 8, MAX_HEADS = 96 };
 struct stored {
     float *data;
     size_t n; /* gaps included */
@@ -132,14 +156,22 @@ struct trial {
     struct shape shape;
     attn_problem p;
     float scale;
-    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH];
-    struct stored q, k, v, out, lse, weights;
+    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH], past_len[MAX_BATCH], cu_q[MAX_BATCH + 1];
+    int64_t window[2];
+    float alibi[MAX_HEADS], sinks[MAX_HEADS];
+    struct stored q, k, v, past_k, past_v, out, lse, weights, scores;
+    struct mask_form mask_form;
+    uint8_t *mask; /* mask_bytes of them, gaps included */
+    size_t mask_bytes;
 };
 
 struct layouts {
     enum layout q, k, v, out;
     enum side side;
-    bool lse, weights;
+    bool lse, weights, scores;
+    enum layout past_k, past_v;
+    int64_t past_cap;
+    bool is_ragged; /* q and the outputs have no batch axis; rows are dealt out evenly in cu_q */
 };
 
 /* Sizes, guarded storage and strides; data is NaN. Options are then set in t->p, whose pointers
@@ -148,19 +180,41 @@ void trial_place(struct trial *t, struct shape shape, struct layouts layouts);
 void trial_fill(struct trial *t, enum kind kind, struct rng *rng);
 void trial_context(const struct trial *t, const char *what);
 
+/* Adds a mask that shows everything; gaps are NaN, or true. */
+void trial_add_mask(struct trial *t, struct mask_form form);
+
+/* What the mask adds at one place: -inf hides. A bool or a bit can only show or hide, an f16 must
+ * be able to hold it (else it is cut). token is the row on the mask's query axis. */
+void mask_set(struct trial *t, int64_t b, int64_t h, int64_t token, int64_t j, float x);
+
+/* The place's own number below mask_bytes * 8: broadcast places share it. */
+int64_t mask_place(const struct trial *t, int64_t b, int64_t h, int64_t token, int64_t j);
+
 /* Fills outputs with NaN, runs with a workspace of exactly the size asked for, between guard pages,
  * and checks that the answer is ATTN_OK and that the inputs did not change. */
 void trial_run(struct trial *t, attn_executor *executor);
+
+/* Between the rows of outputs nothing was written. */
+void trial_check_gaps(const struct trial *t);
 
 const float *in_at(const attn_input *t, int64_t b, int64_t h, int64_t token);
 float *in_at_mutable(const attn_input *t, int64_t b, int64_t h, int64_t token);
 float *out_at(const attn_output *t, int64_t b, int64_t h, int64_t token);
 
-/* The oracle's answer to a trial. */
+/* The same by row of the batch and key of the sequence, ragged or not, in one piece or two. h is a
+ * query head, g one of keys and values. */
+float *query_of(const attn_problem *p, int64_t b, int64_t h, int64_t i);
+float *key_of(const attn_problem *p, int64_t b, int64_t g, int64_t j);
+float *value_of(const attn_problem *p, int64_t b, int64_t g, int64_t j);
+float *row_of(const attn_problem *p, const attn_output *t, int64_t b, int64_t h, int64_t i);
+
+/* The oracle's answer to a trial: a row for each batch, head and query row, in this order. */
+struct oracle_row;
 struct reference {
-    int64_t rows;
-    double *out, *out_bound, *lse, *lse_bound, *weights, *weight_factor;
-    int64_t *visible; /* keys that each row sees */
+    int64_t n;
+    struct oracle_row *rows;
+    double *out, *numbers;
+    unsigned char *sees;
 };
 struct reference reference_make(const struct trial *t);
 void reference_free(struct reference *reference);
@@ -170,6 +224,16 @@ double trial_compare(const struct trial *t, const struct reference *reference);
 
 /* Runs a filled trial on every set and compares. */
 void trial_on_every_isa(struct trial *t);
+
+/* Compares all outputs of two trials of one shape, bit for bit. Returns whether they agree. */
+bool trial_same_bits(const struct trial *a, const struct trial *b, const char *what);
+
+/* A random problem over everything that attn.h offers, filled. budget is about the number of
+ * products in it. The second function puts poison (NaN, infinities, huge numbers) into everything
+ * that no row sees: keys and values, the unused ends of caches, places of the mask where something
+ * else hides, and queries that see no key. */
+void trial_random(struct trial *t, struct rng *rng, int64_t budget);
+void trial_poison(struct trial *t, struct rng *rng);
 
 /* ---- Executors ------------------------------------------------------------------------------- */
 

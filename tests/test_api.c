@@ -210,7 +210,7 @@ Test(api, typical_error, .timeout = 3600) {
             trial_compare(&t, &r);
             const float *out = t.p.out.data;
             double error = 0;
-            for (int64_t k = 0; k < r.rows * s.v_dim; k++)
+            for (int64_t k = 0; k < r.n * s.v_dim; k++)
                 error = fmax(error, fabs(out[k] - r.out[k]));
             worst[from_256][set] = fmax(worst[from_256][set], error);
             CHECK(error <= (from_256 ? BAR_FROM_256_KEYS : BAR_ANY), "error %g", error);

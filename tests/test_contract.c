@@ -395,7 +395,7 @@ Test(contract, layouts) {
             cr_assert(want != NULL);
             for (int which = 0; which <= 4; which++)
                 for (enum layout layout = BLHD; layout < N_LAYOUTS; layout++) {
-                    struct layouts how = {BHLD, BHLD, BHLD, BHLD, AT_END, false, false};
+                    struct layouts how = {.side = AT_END};
                     *(which == 1   ? &how.q
                       : which == 2 ? &how.k
                       : which == 3 ? &how.v

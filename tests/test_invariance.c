@@ -100,13 +100,13 @@ static void try_row(const struct source *source, int64_t b, int64_t h, int64_t i
                        from.qk_dim,
                        from.v_dim};
     to.q_heads = to.kv_heads * (1 + rng_below(rng, 3));
-    const struct layouts layouts = {(enum layout)rng_below(rng, N_LAYOUTS),
-                                    (enum layout)rng_below(rng, N_LAYOUTS),
-                                    (enum layout)rng_below(rng, N_LAYOUTS),
-                                    (enum layout)rng_below(rng, N_LAYOUTS),
-                                    rng_below(rng, 2) ? AT_END : AT_START,
-                                    rng_below(rng, 2),
-                                    rng_below(rng, 4) == 0};
+    const struct layouts layouts = {.q = (enum layout)rng_below(rng, N_LAYOUTS),
+                                    .k = (enum layout)rng_below(rng, N_LAYOUTS),
+                                    .v = (enum layout)rng_below(rng, N_LAYOUTS),
+                                    .out = (enum layout)rng_below(rng, N_LAYOUTS),
+                                    .side = rng_below(rng, 2) ? AT_END : AT_START,
+                                    .lse = rng_below(rng, 2),
+                                    .weights = rng_below(rng, 4) == 0};
     const int64_t b2 = rng_below(rng, to.batch), h2 = rng_below(rng, to.q_heads);
     const int64_t i2 = rng_below(rng, to.q_len), g2 = h2 / (to.q_heads / to.kv_heads);
 

@@ -9,10 +9,15 @@
 #include "cli.h"
 
 int judge_allocate(const attn_problem *problem, struct oracle_row *row) {
-    row->out = cli_allocate((size_t)problem->v_dim, sizeof *row->out);
-    row->out_bound = cli_allocate((size_t)problem->v_dim, sizeof *row->out_bound);
-    row->weights = cli_allocate((size_t)problem->kv_cap, sizeof *row->weights);
-    if (row->out && row->out_bound && row->weights)
+    const size_t features = (size_t)problem->v_dim;
+    const size_t keys = (size_t)(problem->past_cap + problem->kv_cap);
+    row->out = cli_allocate(features, sizeof *row->out);
+    row->out_bound = cli_allocate(features, sizeof *row->out_bound);
+    row->weights = cli_allocate(keys, sizeof *row->weights);
+    row->scores = cli_allocate(keys, sizeof *row->scores);
+    row->scores_bound = cli_allocate(keys, sizeof *row->scores_bound);
+    row->sees = cli_allocate(keys, sizeof *row->sees);
+    if (row->out && row->out_bound && row->weights && row->scores && row->scores_bound && row->sees)
         return 0;
     judge_free(row);
     return -1;
@@ -22,6 +27,9 @@ void judge_free(struct oracle_row *row) {
     free(row->out);
     free(row->out_bound);
     free(row->weights);
+    free(row->scores);
+    free(row->scores_bound);
+    free(row->sees);
 }
 
 static void compare(float got, double want, double bound, double *worst,
@@ -37,28 +45,33 @@ static void compare(float got, double want, double bound, double *worst,
         judgement->worst_ratio = fmax(judgement->worst_ratio, error / bound);
 }
 
-static const float *row_of(const attn_output *t, int64_t b, int64_t h, int64_t i) {
-    return (const float *)t->data + b * t->stride_batch + h * t->stride_head + i * t->stride_token;
-}
-
 void judge_row(const attn_problem *p, int64_t b, int64_t h, int64_t i, const struct oracle_row *row,
                struct judgement *judgement) {
-    const float *out = row_of(&p->out, b, h, i);
+    const int64_t keys = p->past_cap + p->kv_cap;
+    const float *out = (const float *)p->out.data + oracle_output_at(p, &p->out, b, h, i);
     for (int64_t c = 0; c < p->v_dim; c++)
         compare(out[c], row->out[c], row->out_bound[c], &judgement->worst_out, judgement);
-    if (p->lse.data)
-        compare(*row_of(&p->lse, b, h, i), row->lse, row->lse_bound, &judgement->worst_lse,
-                judgement);
+    if (p->lse.data) {
+        const float *lse = (const float *)p->lse.data + oracle_output_at(p, &p->lse, b, h, i);
+        compare(*lse, row->lse, row->lse_bound, &judgement->worst_lse, judgement);
+    }
     if (p->weights.data) {
-        const float *weights = row_of(&p->weights, b, h, i);
-        for (int64_t j = 0; j < p->kv_cap; j++) {
+        const float *got =
+            (const float *)p->weights.data + oracle_output_at(p, &p->weights, b, h, i);
+        for (int64_t j = 0; j < keys; j++) {
             /* A key of weight 0 adds nothing to the bound, also where the factor is infinite. A key
              * that the row does not see has weight exactly 0. */
             const double want = row->weights[j];
-            const double bound = j >= row->visible ? 0
-                                 : want > 0        ? row->weight_factor * want + 0x1p-125
-                                                   : 0x1p-125;
-            compare(weights[j], want, bound, &judgement->worst_weight, judgement);
+            const double bound = !row->sees[j] ? 0
+                                 : want > 0    ? row->weight_factor * want + 0x1p-125
+                                               : 0x1p-125;
+            compare(got[j], want, bound, &judgement->worst_weight, judgement);
         }
+    }
+    if (p->scores.data) {
+        const float *got = (const float *)p->scores.data + oracle_output_at(p, &p->scores, b, h, i);
+        for (int64_t j = 0; j < keys; j++)
+            compare(got[j], row->scores[j], row->scores_bound[j], &judgement->worst_score,
+                    judgement);
     }
 }

@@ -5,10 +5,156 @@
 
 #include <math.h>
 
-static const float *row_of(const attn_input *t, int64_t b, int64_t h, int64_t token) {
+/* ---- Where things are ------------------------------------------------------------------------ */
+
+static int64_t past_len(const attn_problem *p, int64_t b) {
+    return p->past_cap > 0 && p->past_len ? p->past_len[b] : p->past_cap;
+}
+
+/* Row i of the batch on the token axis that q and the outputs have, and the mask's query axis. */
+static int64_t token_of(const attn_problem *p, int64_t b, int64_t i) {
+    return p->cu_q ? p->cu_q[b] + i : i;
+}
+
+int64_t oracle_rows(const attn_problem *p, int64_t b) {
+    return p->cu_q ? p->cu_q[b + 1] - p->cu_q[b] : p->q_len;
+}
+
+int64_t oracle_key_count(const attn_problem *p, int64_t b) {
+    return p->kv_len ? p->kv_len[b] : past_len(p, b) + p->kv_cap;
+}
+
+int64_t oracle_position(const attn_problem *p, int64_t b, int64_t i) {
+    if (p->align == ATTN_ALIGN_BOTTOM_RIGHT)
+        return oracle_key_count(p, b) - oracle_rows(p, b) + i;
+    if (p->align == ATTN_ALIGN_EXPLICIT)
+        return p->offset[b] + i;
+    return i;
+}
+
+int64_t oracle_output_at(const attn_problem *p, const attn_output *t, int64_t b, int64_t h,
+                         int64_t i) {
+    return (p->cu_q ? 0 : b * t->stride_batch) + h * t->stride_head +
+           token_of(p, b, i) * t->stride_token;
+}
+
+static const float *input_row(const attn_input *t, int64_t b, int64_t h, int64_t token) {
     return (const float *)t->data + b * t->stride_batch + h * t->stride_head +
            token * t->stride_token;
 }
+
+static const float *query_row(const attn_problem *p, int64_t b, int64_t h, int64_t i) {
+    return input_row(&p->q, p->cu_q ? 0 : b, h, token_of(p, b, i));
+}
+
+/* Key j, or its value, for query head h: of the past, or of k and v. */
+static const float *key_row(const attn_problem *p, const attn_input *past, const attn_input *now,
+                            int64_t b, int64_t h, int64_t j) {
+    const int64_t g = h / (p->q_heads / p->kv_heads), n_past = past_len(p, b);
+    return j < n_past ? input_row(past, b, g, j) : input_row(now, b, g, j - n_past);
+}
+
+/* ---- Masks ----------------------------------------------------------------------------------- */
+
+static double half(uint16_t bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double magnitude = exponent == 31 ? fraction ? NAN : INFINITY
+                             : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                            : ldexp(fraction, -24);
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+/* What the mask adds to the score: -inf hides, and so does false; true adds nothing. */
+static double mask_at(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const attn_mask *m = &p->mask;
+    if (m->type == ATTN_MASK_NONE)
+        return 0;
+    if (j >= m->n_keys)
+        return -INFINITY;
+    const int64_t row =
+        b * m->stride_batch + h * m->stride_head + token_of(p, b, i) * m->stride_query;
+    if (m->type == ATTN_MASK_BITS) {
+        const uint8_t byte = ((const uint8_t *)m->data)[row + (j >> 3)];
+        return byte >> (j & 7) & 1 ? 0 : -INFINITY;
+    }
+    const int64_t at = row + j * m->stride_key;
+    if (m->type == ATTN_MASK_BOOL)
+        return ((const uint8_t *)m->data)[at] ? 0 : -INFINITY;
+    if (m->type == ATTN_MASK_F32)
+        return ((const float *)m->data)[at];
+    return half(((const uint16_t *)m->data)[at]);
+}
+
+int oracle_sees(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (j >= oracle_key_count(p, b))
+        return 0;
+    const int64_t ahead = j - oracle_position(p, b, i);
+    if (p->causal && ahead > 0)
+        return 0;
+    if (p->window && p->window[0] >= 0 && -ahead > p->window[0])
+        return 0;
+    if (p->window && p->window[1] >= 0 && ahead > p->window[1])
+        return 0;
+    return mask_at(p, b, h, i, j) != -INFINITY; /* NaN is seen */
+}
+
+/* ---- Scores ---------------------------------------------------------------------------------- */
+
+/* The score of one pair at each stage, and the magnitudes that its error is made of. */
+struct score {
+    double scaled, capped, biased;
+    double products; /* |scale| sum |q k| */
+    double terms;    /* |score before| + |ALiBi| + |mask| */
+};
+
+static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
+    const float *q = query_row(p, b, h, i), *k = key_row(p, &p->past_k, &p->k, b, h, j);
+    double dot = 0, abs_dot = 0;
+    for (int64_t c = 0; c < p->qk_dim; c++) {
+        dot += (double)q[c] * k[c];
+        abs_dot += fabs((double)q[c] * k[c]);
+    }
+    struct score s = {.scaled = scale * dot, .products = fabs(scale) * abs_dot};
+    s.capped = p->softcap > 0 ? p->softcap * tanh(s.scaled / p->softcap) : s.scaled;
+    double alibi = 0, mask = 0;
+    if (p->alibi)
+        alibi = -(double)p->alibi[h] * fabs((double)(oracle_position(p, b, i) - j));
+    if (p->mask.type != ATTN_MASK_NONE)
+        mask = mask_at(p, b, h, i, j);
+    s.biased = s.capped + alibi + mask;
+    const int is_biased =
+        p->alibi || p->mask.type == ATTN_MASK_F32 || p->mask.type == ATTN_MASK_F16;
+    s.terms = is_biased ? fabs(s.capped) + fabs(alibi) + fabs(mask) : 0;
+    return s;
+}
+
+static const double u = 0x1p-24;
+
+/* What attn_problem.scores should hold below the key count, and its bound. The last term of the
+ * bound is for products and quotients that f32 cannot hold in full because they are subnormal. */
+static void report_score(const attn_problem *p, const struct score *s, int is_seen, double *score,
+                         double *bound) {
+    const double scale = p->scale ? fabs((double)*p->scale) : 1;
+    *score = s->scaled;
+    *bound = (double)(p->qk_dim + 2) * (u * s->products + 0x1p-149 * (1 + scale + p->softcap));
+    if (p->scores_at == ATTN_SCORES_SCALED)
+        return;
+    *score = s->capped;
+    if (p->softcap > 0)
+        *bound = fmin(*bound, 2 * p->softcap) + 16 * u * fabs(s->capped);
+    if (p->scores_at == ATTN_SCORES_CAPPED)
+        return;
+    *score = is_seen ? s->biased : -INFINITY;
+    *bound += 4 * u * s->terms;
+}
+
+/* ---- The row --------------------------------------------------------------------------------- */
+
+/* Maxima over the visible keys of a finite score: A, B and C of the bound. */
+struct magnitudes {
+    double products, terms, capped;
+};
 
 /* n_chain and n_merge of the bound, from the number of keys up to the last visible one. */
 static void summation_lengths(const attn_problem *p, int64_t keys, int64_t n, double *n_chain,
@@ -21,80 +167,89 @@ static void summation_lengths(const attn_problem *p, int64_t keys, int64_t n, do
     while (tile > 64 && tile * p->qk_dim * 4 > 512 * 1024)
         tile /= 2;
     *n_chain = (double)(n < span ? n : span);
-    *n_merge = ceil((double)keys / (double)tile);
+    *n_merge = ceil((double)keys / (double)tile) + (p->sinks != NULL);
+}
+
+/* t of the bound. min and max are those of the visible finite scores, the sink counted in max. */
+static double exponent_error(const attn_problem *p, const struct magnitudes *m, double min,
+                             double max, int64_t keys, int64_t n) {
+    double n_chain, n_merge;
+    summation_lengths(p, keys, n, &n_chain, &n_merge);
+    const double spread = min <= max ? fmin(max - min, 88) : 0;
+    return (double)(p->qk_dim + 2) * u * m->products +
+           u * (16 * m->capped + 4 * m->terms + 2 * spread + n_chain + 8 * n_merge + 16);
 }
 
 void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struct oracle_row *row) {
-    const int64_t g = h / (p->q_heads / p->kv_heads);
-    const int64_t kv_len = p->kv_len ? p->kv_len[b] : p->kv_cap;
-    const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
-    int64_t offset = 0;
-    if (p->align == ATTN_ALIGN_BOTTOM_RIGHT)
-        offset = kv_len - p->q_len;
-    if (p->align == ATTN_ALIGN_EXPLICIT)
-        offset = p->offset[b];
-
-    /* Scores, in row->weights for now; hidden places keep NaN out of everything by never entering
-     * a sum, not by a weight of 0. */
-    int64_t end = kv_len;
-    if (p->causal && offset + i + 1 < end)
-        end = offset + i + 1 > 0 ? offset + i + 1 : 0;
-    const float *q = p->q_len ? row_of(&p->q, b, h, i) : NULL;
-    double max = -INFINITY, min = INFINITY, abs_products = 0;
-    for (int64_t j = 0; j < end; j++) {
-        const float *k = row_of(&p->k, b, g, j);
-        double dot = 0, abs_dot = 0;
-        for (int64_t c = 0; c < p->qk_dim; c++) {
-            dot += (double)q[c] * k[c];
-            abs_dot += fabs((double)q[c] * k[c]);
-        }
-        const double s = scale * dot;
-        row->weights[j] = s;
-        max = s > max || isnan(s) ? s : max;
-        min = s < min && s > -INFINITY ? s : min;
-        if (isfinite(s))
-            abs_products = fmax(abs_products, fabs(scale) * abs_dot);
-        if (isnan(max))
-            max = NAN;
-    }
-    for (int64_t j = end; j < p->kv_cap; j++)
-        row->weights[j] = 0;
-    row->visible = end;
-
-    double sum = 0;
-    for (int64_t j = 0; j < end; j++) {
-        const double s = row->weights[j];
-        row->weights[j] = max == -INFINITY ? 0 : exp(s - max);
-        sum += row->weights[j];
-    }
+    const int64_t keys = p->past_cap + p->kv_cap, key_count = oracle_key_count(p, b);
+    const double sink = p->sinks ? p->sinks[h] : -INFINITY;
     for (int64_t c = 0; c < p->v_dim; c++)
         row->out[c] = row->out_bound[c] = 0;
-    row->lse = -INFINITY, row->lse_bound = row->weight_factor = 0;
-    if (max == -INFINITY)
+    for (int64_t j = 0; j < keys; j++) {
+        row->weights[j] = row->sees[j] = 0;
+        row->scores[j] = p->scores_at == ATTN_SCORES_BIASED ? -INFINITY : 0;
+        row->scores_bound[j] = 0;
+    }
+    row->weight_factor = row->lse_bound = 0;
+    row->visible = 0;
+
+    /* Scores, of visible keys in row->weights for now. Hidden places keep NaN out of everything by
+     * never entering a maximum or a sum, not by a weight of 0. */
+    double min = INFINITY, max = -INFINITY;
+    int64_t last = -1;
+    struct magnitudes largest = {0, 0, 0};
+    for (int64_t j = 0; j < key_count; j++) {
+        const struct score s = score_of(p, b, h, i, j);
+        row->sees[j] = (unsigned char)oracle_sees(p, b, h, i, j);
+        report_score(p, &s, row->sees[j], &row->scores[j], &row->scores_bound[j]);
+        if (!row->sees[j])
+            continue;
+        row->weights[j] = s.biased;
+        row->visible++;
+        last = j;
+        max = isnan(max) || isnan(s.biased) ? NAN : fmax(max, s.biased);
+        if (!isfinite(s.biased))
+            continue;
+        min = fmin(min, s.biased);
+        if (isfinite(s.products)) /* an infinite one under a softcap is exactly the cap */
+            largest.products = fmax(largest.products, s.products);
+        largest.terms = fmax(largest.terms, s.terms);
+        largest.capped = fmax(largest.capped, p->softcap > 0 ? fabs(s.capped) : 0);
+    }
+
+    /* No key, or none above -inf: before everything but a sink that is no number. */
+    const int is_empty = max == -INFINITY && sink < INFINITY;
+    max = isnan(max) || isnan(sink) ? NAN : fmax(max, sink);
+    double sum = max == -INFINITY ? 0 : exp(sink - max);
+    for (int64_t j = 0; j < key_count; j++)
+        if (row->sees[j]) {
+            row->weights[j] = is_empty ? 0 : exp(row->weights[j] - max);
+            sum += row->weights[j];
+        }
+    const double t = exponent_error(p, &largest, min, max, last + 1, row->visible);
+    row->weight_factor = expm1(2 * t);
+    row->lse = max == -INFINITY ? -INFINITY : max + log(sum);
+    if (isfinite(row->lse))
+        row->lse_bound = t + 4 * u * (fabs(max) + log((double)row->visible + 1) + 1);
+    if (is_empty)
         return;
 
-    row->lse = max + log(sum);
-    for (int64_t j = 0; j < end; j++)
-        row->weights[j] /= sum;
-
-    const double u = 0x1p-24;
-    double n_chain, n_merge;
-    summation_lengths(p, end, end, &n_chain, &n_merge);
-    const double spread = fmin(max - min, 88);
-    const double t =
-        (double)(p->qk_dim + 2) * u * abs_products + u * (2 * spread + n_chain + 8 * n_merge + 16);
-    row->weight_factor = expm1(2 * t);
-    row->lse_bound = t + 4 * u * (fabs(max) + log((double)end) + 1);
+    for (int64_t j = 0; j < key_count; j++)
+        if (row->sees[j])
+            row->weights[j] /= sum;
     for (int64_t c = 0; c < p->v_dim; c++) {
-        double out = 0, magnitude = 0, largest = 0;
-        for (int64_t j = 0; j < end; j++) {
-            const double v = row_of(&p->v, b, g, j)[c];
+        double out = isnan(sum) ? NAN : 0, magnitude = 0, largest_value = 0;
+        for (int64_t j = 0; j < key_count; j++) {
+            if (!row->sees[j])
+                continue;
+            const double v = key_row(p, &p->past_v, &p->v, b, h, j)[c];
             out += row->weights[j] * v;
             magnitude += row->weights[j] * fabs(v);
-            largest = fmax(largest, fabs(v));
+            largest_value = fmax(largest_value, fabs(v));
         }
         row->out[c] = out;
-        row->out_bound[c] = row->weight_factor * magnitude + (double)end * 0x1p-125 * (1 + largest);
+        row->out_bound[c] = (magnitude > 0 ? row->weight_factor * magnitude : 0) +
+                            (double)row->visible * 0x1p-125 * (1 + largest_value);
     }
 }
 

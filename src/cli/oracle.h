@@ -8,20 +8,40 @@
 #include "attn.h"
 
 /* What one output row should be, and how far from it the bound in attn.h lets f32 be. The caller
- * provides the arrays. */
+ * provides the arrays; keys are numbered as in attn.h, those of past_k first. */
 struct oracle_row {
-    double *out;       /* [v_dim] */
-    double *out_bound; /* [v_dim] largest |error| allowed */
-    double *weights;   /* [kv_cap]: 0 where hidden */
+    double *out;          /* [v_dim] */
+    double *out_bound;    /* [v_dim] largest |error| allowed */
+    double *weights;      /* [past_cap + kv_cap]: 0 where hidden */
+    double *scores;       /* [past_cap + kv_cap], at scores_at */
+    double *scores_bound; /* [past_cap + kv_cap] */
+    unsigned char *sees;  /* [past_cap + kv_cap]: 1 where visible */
     double lse;
     double lse_bound;
     double weight_factor; /* |error of weight j| <= weight_factor * weights[j] + 2^-125 */
     int64_t visible;      /* number of keys the row sees */
 };
 
-/* Row i of query head h in batch b of a valid problem (attn_check() answers ATTN_OK). */
+/* The number of query rows of batch b: of its own sequence where the batch is ragged. */
+int64_t oracle_rows(const attn_problem *problem, int64_t b);
+
+/* The number of keys that batch b has, hidden ones among them. */
+int64_t oracle_key_count(const attn_problem *problem, int64_t b);
+
+/* The position of row i of batch b among the keys, p(i) in attn.h. */
+int64_t oracle_position(const attn_problem *problem, int64_t b, int64_t i);
+
+/* Whether row i of head h in batch b sees key j. */
+int oracle_sees(const attn_problem *problem, int64_t b, int64_t h, int64_t i, int64_t j);
+
+/* Row i of query head h in batch b of a valid problem (attn_check() answers ATTN_OK). In a ragged
+ * batch i counts the rows of that sequence, from 0. */
 void oracle_attend(const attn_problem *problem, int64_t b, int64_t h, int64_t i,
                    struct oracle_row *row);
+
+/* Where that row is in out, lse, weights or scores: its first element, counted from data. */
+int64_t oracle_output_at(const attn_problem *problem, const attn_output *output, int64_t b,
+                         int64_t h, int64_t i);
 
 /* |got - want| within bound, where NaN must meet NaN and an infinity the same infinity or NaN (an
  * overflow may reach either). */

@@ -1,0 +1,537 @@
+/* Problems of any layout and with any option: their memory, their data, running them, and comparing
+ * them with the oracle.
+ *
+ * SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE 1
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "cli/oracle.h"
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+struct strides {
+    int64_t batch, head, token;
+};
+
+static struct strides strides_of(enum layout layout, int64_t heads, int64_t tokens, int64_t dim) {
+    switch (layout) {
+    case BLHD:
+        return (struct strides){tokens * heads * dim, dim, heads * dim};
+    case PACKED_QKV:
+        return (struct strides){tokens * 3 * heads * dim, dim, 3 * heads * dim};
+    case PADDED:
+        return (struct strides){heads * (tokens * (dim + 3) + 5) + 7, tokens * (dim + 3) + 5,
+                                dim + 3};
+    case REVERSED:
+        return (struct strides){-heads * tokens * dim, -tokens * dim, -dim};
+    case SHARED_HEADS:
+        return (struct strides){0, 0, dim};
+    case SHARED_TOKENS:
+        return (struct strides){heads * dim, dim, 0};
+    default:
+        return (struct strides){heads * tokens * dim, tokens * dim, dim};
+    }
+}
+
+/* Storage for the tensor, and the pointer to its element (0, 0, 0, 0). */
+static float *place(enum slot slot, struct stored *stored, struct strides s, int64_t batch,
+                    int64_t heads, int64_t tokens, int64_t dim, enum side side) {
+    *stored = (struct stored){NULL, 0};
+    if (batch == 0 || heads == 0 || tokens == 0 || dim == 0)
+        return NULL;
+    const int64_t reach[3] = {s.batch * (batch - 1), s.head * (heads - 1), s.token * (tokens - 1)};
+    int64_t low = 0, high = dim;
+    for (int i = 0; i < 3; i++)
+        *(reach[i] < 0 ? &low : &high) += reach[i];
+    stored->n = (size_t)(high - low);
+    stored->data = guarded_floats(slot, stored->n, side);
+    return stored->data - low;
+}
+
+/* The axis of batches where there is one. */
+static int64_t query_batches(const struct shape *s, bool is_ragged) {
+    return is_ragged && s->batch > 0 ? 1 : s->batch;
+}
+
+void trial_place(struct trial *t, struct shape shape, struct layouts how) {
+    cr_assert(shape.batch <= MAX_BATCH, "a test asks for too large a batch");
+    memset(t, 0, sizeof *t);
+    t->shape = shape;
+    attn_problem *p = &t->p;
+    *p = attn_problem_init();
+    p->batch = shape.batch, p->q_heads = shape.q_heads, p->kv_heads = shape.kv_heads;
+    p->q_len = shape.q_len, p->kv_cap = shape.kv_cap;
+    p->qk_dim = shape.qk_dim, p->v_dim = shape.v_dim;
+    p->past_cap = how.past_cap;
+
+#define PLACE(name, slot, layout, batches, heads, tokens, dim)                                     \
+    do {                                                                                           \
+        const struct strides s = strides_of(layout, heads, tokens, dim);                           \
+        p->name.data = place(slot, &t->name, s, batches, heads, tokens, dim, how.side);            \
+        p->name.stride_batch = s.batch, p->name.stride_head = s.head;                              \
+        p->name.stride_token = s.token;                                                            \
+    } while (0)
+    const int64_t batches = query_batches(&shape, how.is_ragged),
+                  keys = how.past_cap + shape.kv_cap;
+    PLACE(q, SLOT_Q, how.q, batches, shape.q_heads, shape.q_len, shape.qk_dim);
+    PLACE(k, SLOT_K, how.k, shape.batch, shape.kv_heads, shape.kv_cap, shape.qk_dim);
+    PLACE(v, SLOT_V, how.v, shape.batch, shape.kv_heads, shape.kv_cap, shape.v_dim);
+    PLACE(past_k, SLOT_PAST_K, how.past_k, shape.batch, shape.kv_heads, how.past_cap, shape.qk_dim);
+    PLACE(past_v, SLOT_PAST_V, how.past_v, shape.batch, shape.kv_heads, how.past_cap, shape.v_dim);
+    PLACE(out, SLOT_OUT, how.out, batches, shape.q_heads, shape.q_len, shape.v_dim);
+    if (how.lse)
+        PLACE(lse, SLOT_LSE, how.out, batches, shape.q_heads, shape.q_len, 1);
+    if (how.weights)
+        PLACE(weights, SLOT_WEIGHTS, how.out, batches, shape.q_heads, shape.q_len, keys);
+    if (how.scores)
+        PLACE(scores, SLOT_SCORES, how.out, batches, shape.q_heads, shape.q_len, keys);
+#undef PLACE
+    if (how.is_ragged) {
+        for (int64_t b = 0; b <= shape.batch; b++)
+            t->cu_q[b] = shape.batch ? b * shape.q_len / shape.batch : 0;
+        p->cu_q = t->cu_q;
+        /* Not used, the header says. */
+        p->q.stride_batch = p->out.stride_batch = p->lse.stride_batch = INT64_MIN;
+        p->weights.stride_batch = p->scores.stride_batch = INT64_MAX;
+    }
+}
+
+const float *in_at(const attn_input *t, int64_t b, int64_t h, int64_t token) {
+    return (const float *)t->data + b * t->stride_batch + h * t->stride_head +
+           token * t->stride_token;
+}
+
+float *in_at_mutable(const attn_input *t, int64_t b, int64_t h, int64_t token) {
+    return (float *)(uintptr_t)in_at(t, b, h, token);
+}
+
+float *out_at(const attn_output *t, int64_t b, int64_t h, int64_t token) {
+    return (float *)t->data + b * t->stride_batch + h * t->stride_head + token * t->stride_token;
+}
+
+float *query_of(const attn_problem *p, int64_t b, int64_t h, int64_t i) {
+    return in_at_mutable(&p->q, p->cu_q ? 0 : b, h, p->cu_q ? p->cu_q[b] + i : i);
+}
+
+static float *piece_of(const attn_problem *p, const attn_input *past, const attn_input *now,
+                       int64_t b, int64_t g, int64_t j) {
+    const int64_t n_past = p->past_cap && p->past_len ? p->past_len[b] : p->past_cap;
+    return j < n_past ? in_at_mutable(past, b, g, j) : in_at_mutable(now, b, g, j - n_past);
+}
+
+float *key_of(const attn_problem *p, int64_t b, int64_t g, int64_t j) {
+    return piece_of(p, &p->past_k, &p->k, b, g, j);
+}
+
+float *value_of(const attn_problem *p, int64_t b, int64_t g, int64_t j) {
+    return piece_of(p, &p->past_v, &p->v, b, g, j);
+}
+
+float *row_of(const attn_problem *p, const attn_output *t, int64_t b, int64_t h, int64_t i) {
+    return (float *)t->data + oracle_output_at(p, t, b, h, i);
+}
+
+/* ---- Masks ----------------------------------------------------------------------------------- */
+
+static size_t mask_element_size(attn_mask_type type) {
+    return type == ATTN_MASK_F32 ? 4 : type == ATTN_MASK_F16 ? 2 : 1;
+}
+
+void trial_add_mask(struct trial *t, struct mask_form form) {
+    attn_problem *p = &t->p;
+    attn_mask *m = &p->mask;
+    const bool is_bits = form.type == ATTN_MASK_BITS;
+    const int64_t keys = form.no_key ? 1 : form.n_keys, queries = form.no_query ? 1 : p->q_len;
+    const int64_t heads = form.no_head ? 1 : p->q_heads, batches = form.no_batch ? 1 : p->batch;
+    const int64_t gap = form.layout == MASK_PADDED ? 3 : 0;
+    const int64_t row = (is_bits ? (form.n_keys + 7) / 8 : keys) + gap;
+    if (form.layout == MASK_TRANSPOSED && !is_bits) {
+        m->stride_query = 1, m->stride_key = queries;
+        m->stride_head = keys * queries;
+    } else {
+        m->stride_key = 1, m->stride_query = row;
+        m->stride_head = row * queries + gap;
+    }
+    m->stride_batch = m->stride_head * heads + gap;
+    const int64_t features = is_bits ? (form.n_keys + 7) / 8 : 1;
+    const int64_t sizes[4] = {batches, heads, queries, is_bits ? 1 : keys};
+    int64_t *const strides[4] = {&m->stride_batch, &m->stride_head, &m->stride_query,
+                                 &m->stride_key};
+    int64_t low = 0, high = features;
+    bool is_empty = features == 0;
+    for (int axis = 0; axis < 4; axis++) {
+        if (form.layout == MASK_REVERSED)
+            *strides[axis] = -*strides[axis];
+        if (sizes[axis] <= 1)
+            *strides[axis] = 0;
+        *(*strides[axis] < 0 ? &low : &high) += *strides[axis] * (sizes[axis] - 1);
+        is_empty |= sizes[axis] == 0;
+    }
+    if (is_empty)
+        low = high = 0;
+    const size_t size = mask_element_size(form.type);
+    m->type = form.type, m->n_keys = form.n_keys;
+    t->mask_form = form;
+    t->mask_bytes = (size_t)(high - low) * size;
+    t->mask = guarded(SLOT_MASK, t->mask_bytes, form.side);
+    m->data = t->mask - low * (int64_t)size;
+    for (int64_t b = 0; b < batches && !is_empty; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < queries; i++)
+                for (int64_t j = 0; j < (is_bits ? form.n_keys : keys); j++)
+                    mask_set(t, b, h, i, j, 0);
+}
+
+int64_t mask_place(const struct trial *t, int64_t b, int64_t h, int64_t token, int64_t j) {
+    const attn_mask *m = &t->p.mask;
+    const int64_t base = ((const uint8_t *)m->data - t->mask);
+    const int64_t row = b * m->stride_batch + h * m->stride_head + token * m->stride_query;
+    if (m->type == ATTN_MASK_BITS)
+        return 8 * (base + row) + j;
+    return base / (int64_t)mask_element_size(m->type) + row + j * m->stride_key;
+}
+
+/* Cut, not rounded; beyond the range infinite. */
+static uint16_t half_of(float x) {
+    const uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x))
+        return 0x7e01;
+    if (fabsf(x) >= 65536)
+        return sign | 0x7c00;
+    int exponent;
+    const float fraction = frexpf(fabsf(x), &exponent); /* x = fraction * 2^exponent, from 0.5 */
+    if (exponent < -13)
+        return sign | (uint16_t)ldexpf(fabsf(x), 24);
+    return sign | (uint16_t)((exponent + 14) << 10 | ((int)ldexpf(fraction, 11) & 1023));
+}
+
+void mask_set(struct trial *t, int64_t b, int64_t h, int64_t token, int64_t j, float x) {
+    const int64_t at = mask_place(t, b, h, token, j);
+    const uint16_t half = half_of(x);
+    const bool is_shown = x != -INFINITY;
+    switch (t->p.mask.type) {
+    case ATTN_MASK_F32:
+        memcpy(t->mask + 4 * at, &x, 4);
+        break;
+    case ATTN_MASK_F16:
+        memcpy(t->mask + 2 * at, &half, 2);
+        break;
+    case ATTN_MASK_BITS:
+        t->mask[at / 8] = (uint8_t)((t->mask[at / 8] & ~(1 << at % 8)) | is_shown << at % 8);
+        break;
+    default: /* any byte but 0 shows */
+        t->mask[at] = is_shown ? (uint8_t)(1 << at % 8) : 0;
+    }
+}
+
+/* ---- Data ------------------------------------------------------------------------------------ */
+
+static void fill_tensor(const attn_input *t, int64_t batch, int64_t heads, int64_t tokens,
+                        int64_t dim, enum kind kind, struct rng *rng) {
+    if (!t->data)
+        return;
+    const float equal = rng_normal(rng);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < tokens; i++) {
+                float *row = in_at_mutable(t, b, h, i);
+                for (int64_t c = 0; c < dim; c++) {
+                    const float x = kind == KIND_GAUSS ? rng_gauss(rng) : rng_normal(rng);
+                    row[c] = kind == KIND_EQUAL ? equal : kind == KIND_DENORMAL ? x * 0x1p-130f : x;
+                }
+            }
+}
+
+static float *any_element(const attn_input *t, int64_t batch, int64_t heads, int64_t tokens,
+                          int64_t dim, struct rng *rng) {
+    return in_at_mutable(t, rng_below(rng, batch), rng_below(rng, heads), rng_below(rng, tokens)) +
+           rng_below(rng, dim);
+}
+
+/* Feature 0 of every query is positive, so that a key with -inf there has logit -inf. */
+static void put_minus_inf(const struct trial *t, int64_t batches, struct rng *rng) {
+    const struct shape s = t->shape;
+    const attn_problem *p = &t->p;
+    for (int64_t b = 0; b < batches; b++)
+        for (int64_t h = 0; h < s.q_heads; h++)
+            for (int64_t i = 0; i < s.q_len; i++)
+                *in_at_mutable(&p->q, b, h, i) = 0.5f;
+    for (int64_t b = 0; b < s.batch; b++)
+        for (int64_t h = 0; h < s.kv_heads; h++) {
+            for (int64_t j = 0; j < s.kv_cap; j++)
+                if (rng_below(rng, 3) > 0)
+                    *in_at_mutable(&p->k, b, h, j) = -INFINITY;
+            for (int64_t j = 0; j < p->past_cap; j++)
+                if (rng_below(rng, 3) > 0)
+                    *in_at_mutable(&p->past_k, b, h, j) = -INFINITY;
+        }
+}
+
+void trial_fill(struct trial *t, enum kind kind, struct rng *rng) {
+    const struct shape s = t->shape;
+    const int64_t batches = query_batches(&s, t->p.cu_q != NULL);
+    fill_tensor(&t->p.q, batches, s.q_heads, s.q_len, s.qk_dim, kind, rng);
+    fill_tensor(&t->p.k, s.batch, s.kv_heads, s.kv_cap, s.qk_dim, kind, rng);
+    fill_tensor(&t->p.v, s.batch, s.kv_heads, s.kv_cap, s.v_dim, kind, rng);
+    fill_tensor(&t->p.past_k, s.batch, s.kv_heads, t->p.past_cap, s.qk_dim, kind, rng);
+    fill_tensor(&t->p.past_v, s.batch, s.kv_heads, t->p.past_cap, s.v_dim, kind, rng);
+    if (!t->p.q.data || !t->p.k.data || !t->p.v.data)
+        return;
+    if (kind == KIND_ONE_HUGE) {
+        *any_element(&t->p.k, s.batch, s.kv_heads, s.kv_cap, s.qk_dim, rng) = 3e4f;
+        *any_element(&t->p.v, s.batch, s.kv_heads, s.kv_cap, s.v_dim, rng) = -1e20f;
+    }
+    if (kind == KIND_MINUS_INF_KEYS)
+        put_minus_inf(t, batches, rng);
+    if (kind == KIND_NAN) {
+        *any_element(&t->p.q, batches, s.q_heads, s.q_len, s.qk_dim, rng) = NAN;
+        *any_element(&t->p.k, s.batch, s.kv_heads, s.kv_cap, s.qk_dim, rng) = -NAN;
+        *any_element(&t->p.v, s.batch, s.kv_heads, s.kv_cap, s.v_dim, rng) = NAN;
+    }
+}
+
+static const char *list(char text[64], const int64_t *values, int64_t n, const char *if_null) {
+    if (!values)
+        return if_null;
+    int length = 0;
+    for (int64_t b = 0; b < n && length < 40; b++)
+        length +=
+            snprintf(text + length, (size_t)(64 - length), "%s%" PRId64, b ? "," : "", values[b]);
+    return text;
+}
+
+void trial_context(const struct trial *t, const char *what) {
+    const attn_problem *p = &t->p;
+    const struct mask_form *m = &t->mask_form;
+    char kv_len[64], offset[64], cu_q[64], past_len[64], window[64], mask[128] = "none";
+    if (p->mask.type)
+        snprintf(mask, sizeof mask, "type %d layout %d axes %s%s%s%s n_keys %" PRId64,
+                 (int)p->mask.type, (int)m->layout, m->no_batch ? "" : "b", m->no_head ? "" : "h",
+                 m->no_query ? "" : "q", m->no_key ? "" : "k", m->n_keys);
+    check_context(
+        "%s: batch %" PRId64 " q_heads %" PRId64 " kv_heads %" PRId64 " q_len %" PRId64
+        " kv_cap %" PRId64 " qk_dim %" PRId64 " v_dim %" PRId64 " kv_len %s causal %d align %d "
+        "offset %s scale %g; cu_q %s past_cap %" PRId64 " past_len %s window %s softcap %g "
+        "alibi %d sinks %d mask %s; token strides q %" PRId64 " k %" PRId64 " v %" PRId64
+        " out %" PRId64 "; lse %d weights %d scores %d at %d; isa %s",
+        what, p->batch, p->q_heads, p->kv_heads, p->q_len, p->kv_cap, p->qk_dim, p->v_dim,
+        list(kv_len, p->kv_len, p->batch, "all"), (int)p->causal, (int)p->align,
+        list(offset, p->offset, p->batch, "-"), p->scale ? (double)*p->scale : 0.0,
+        list(cu_q, p->cu_q, p->batch + 1, "-"), p->past_cap,
+        list(past_len, p->past_len, p->batch, "all"), list(window, p->window, 2, "-"),
+        (double)p->softcap, p->alibi != NULL, p->sinks != NULL, mask, p->q.stride_token,
+        p->k.stride_token, p->v.stride_token, p->out.stride_token, p->lse.data != NULL,
+        p->weights.data != NULL, p->scores.data != NULL, (int)p->scores_at,
+        attn_isa() ? attn_isa() : "(none)");
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const void *data, size_t size, uint64_t hash) {
+    const unsigned char *bytes = data;
+    uint64_t word;
+    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    for (; size; bytes++, size--)
+        hash = (hash ^ *bytes) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t hash_of_inputs(const struct trial *t) {
+    const struct stored *const tensors[] = {&t->q, &t->k, &t->v, &t->past_k, &t->past_v};
+    uint64_t hash = hash_of(t->mask, t->mask_bytes, UINT64_C(0xcbf29ce484222325));
+    for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++)
+        hash = hash_of(tensors[k]->data, tensors[k]->n * sizeof(float), hash);
+    return hash;
+}
+
+static void fill_nan(const struct stored *s) {
+    if (s->data)
+        memset(s->data, 0xff, s->n * sizeof(float));
+}
+
+void trial_run(struct trial *t, attn_executor *executor) {
+    fill_nan(&t->out);
+    fill_nan(&t->lse);
+    fill_nan(&t->weights);
+    fill_nan(&t->scores);
+    size_t size = 0;
+    const attn_status asked = attn_workspace_size(&t->p, executor ? executor->n_workers : 1, &size);
+    CHECK(asked == ATTN_OK, "attn_workspace_size: %s", attn_status_string(asked));
+    void *workspace = guarded(SLOT_WORKSPACE, size, AT_END);
+    const uint64_t before = hash_of_inputs(t);
+    const attn_status status = attn_forward(&t->p, workspace, size, executor);
+    CHECK(status == ATTN_OK, "attn_forward: %s", attn_status_string(status));
+    CHECK(hash_of_inputs(t) == before, "an input changed");
+}
+
+void trial_check_gaps(const struct trial *t) {
+    const attn_problem *p = &t->p;
+    const struct {
+        const char *name;
+        const struct stored *stored;
+        const attn_output *t;
+        int64_t n;
+    } outputs[] = {{"out", &t->out, &p->out, p->v_dim},
+                   {"lse", &t->lse, &p->lse, 1},
+                   {"weights", &t->weights, &p->weights, p->past_cap + p->kv_cap},
+                   {"scores", &t->scores, &p->scores, p->past_cap + p->kv_cap}};
+    for (size_t k = 0; k < sizeof outputs / sizeof *outputs; k++) {
+        const struct stored *s = outputs[k].stored;
+        bool *is_row = calloc(s->n + 1, sizeof *is_row);
+        cr_assert(is_row != NULL);
+        for (int64_t b = 0; b < p->batch && s->data; b++)
+            for (int64_t h = 0; h < p->q_heads; h++)
+                for (int64_t i = 0; i < oracle_rows(p, b); i++)
+                    memset(is_row + (row_of(p, outputs[k].t, b, h, i) - s->data), 1,
+                           (size_t)outputs[k].n);
+        for (size_t at = 0; at < s->n; at++)
+            if (!is_row[at] && bits_of(s->data[at]) != UINT32_MAX) {
+                check_fail("%s: element %zu lies between rows and was written", outputs[k].name,
+                           at);
+                break;
+            }
+        free(is_row);
+    }
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+struct reference reference_make(const struct trial *t) {
+    const attn_problem *p = &t->p;
+    const size_t v_dim = (size_t)p->v_dim, keys = (size_t)(p->past_cap + p->kv_cap);
+    struct reference r = {.n = 0};
+    for (int64_t b = 0; b < p->batch; b++)
+        r.n += p->q_heads * oracle_rows(p, b);
+    const size_t n = (size_t)r.n, per_row = 2 * v_dim + 3 * keys;
+    r.rows = calloc(n + 1, sizeof *r.rows);
+    r.numbers = calloc(n * per_row + 1, sizeof *r.numbers);
+    r.sees = calloc(n * keys + 1, 1);
+    cr_assert(r.rows && r.numbers && r.sees, "no memory for the reference");
+    r.out = r.numbers;
+    size_t at = 0;
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->q_heads; h++)
+            for (int64_t i = 0; i < oracle_rows(p, b); i++, at++) {
+                double *const others = r.numbers + n * v_dim + at * (v_dim + 3 * keys);
+                r.rows[at] = (struct oracle_row){.out = r.out + at * v_dim,
+                                                 .out_bound = others,
+                                                 .weights = others + v_dim,
+                                                 .scores = others + v_dim + keys,
+                                                 .scores_bound = others + v_dim + 2 * keys,
+                                                 .sees = r.sees + at * keys};
+                oracle_attend(p, b, h, i, &r.rows[at]);
+            }
+    return r;
+}
+
+void reference_free(struct reference *r) { free(r->rows), free(r->numbers), free(r->sees); }
+
+/* The largest share of the bound so far, and how many values are beyond it. */
+struct worst {
+    double share;
+    int64_t failures;
+};
+
+static void compare_one(struct worst *worst, const char *what, const int64_t at[4], float got,
+                        double want, double bound) {
+    const double error = fabs((double)got - want);
+    if (error > 0 && error / bound > worst->share)
+        worst->share = error / bound;
+    if (!oracle_agrees(got, want, bound) && worst->failures++ == 0)
+        check_fail("%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.9g, want %.17g within "
+                   "%g",
+                   what, at[0], at[1], at[2], at[3], (double)got, want, bound);
+}
+
+static void compare_row(struct worst *worst, const attn_problem *p, int64_t b, int64_t h, int64_t i,
+                        const struct oracle_row *row) {
+    int64_t at[4] = {b, h, i, 0};
+    int64_t *const last = &at[3];
+    for (*last = 0; *last < p->v_dim; ++*last)
+        compare_one(worst, "out", at, row_of(p, &p->out, b, h, i)[*last], row->out[*last],
+                    row->out_bound[*last]);
+    *last = 0;
+    if (p->lse.data)
+        compare_one(worst, "lse", at, *row_of(p, &p->lse, b, h, i), row->lse, row->lse_bound);
+    const int64_t keys = p->past_cap + p->kv_cap;
+    for (*last = 0; p->weights.data && *last < keys; ++*last) {
+        const float got = row_of(p, &p->weights, b, h, i)[*last];
+        const double want = row->weights[*last];
+        if (!row->sees[*last] && bits_of(got) != 0 && worst->failures++ == 0)
+            check_fail("hidden weight[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %g", b, h,
+                       i, *last, (double)got);
+        /* Where the factor is infinite or NaN, a weight of 0 still is one. */
+        compare_one(worst, "weight", at, got, want,
+                    (want == 0 ? 0 : row->weight_factor * want) + 0x1p-125);
+    }
+    for (*last = 0; p->scores.data && *last < keys; ++*last)
+        compare_one(worst, "score", at, row_of(p, &p->scores, b, h, i)[*last], row->scores[*last],
+                    row->scores_bound[*last]);
+}
+
+double trial_compare(const struct trial *t, const struct reference *r) {
+    const attn_problem *p = &t->p;
+    struct worst worst = {0, 0};
+    const struct oracle_row *row = r->rows;
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->q_heads; h++)
+            for (int64_t i = 0; i < oracle_rows(p, b); i++, row++)
+                if (p->v_dim > 0)
+                    compare_row(&worst, p, b, h, i, row);
+    if (worst.failures > 1)
+        fprintf(stderr,
+                "    %" PRId64 " values of this problem are beyond the bound; worst error "
+                "is %g times it\n",
+                worst.failures, worst.share);
+    return worst.share;
+}
+
+void trial_on_every_isa(struct trial *t) {
+    struct reference reference = reference_make(t);
+    FOR_EACH_ISA(isa) {
+        trial_context(t, "oracle");
+        trial_run(t, NULL);
+        trial_compare(t, &reference);
+    }
+    reference_free(&reference);
+}
+
+static bool same_row(const struct trial *a, const struct trial *b, const attn_output *of_a,
+                     const attn_output *of_b, int64_t n, const int64_t at[3], const char *what,
+                     const char *name) {
+    if (!of_a->data || !of_b->data)
+        return true;
+    const float *x = row_of(&a->p, of_a, at[0], at[1], at[2]);
+    const float *y = row_of(&b->p, of_b, at[0], at[1], at[2]);
+    const int64_t k = first_difference(x, y, n);
+    if (k >= 0)
+        check_fail("%s: %s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %a or %a", what,
+                   name, at[0], at[1], at[2], k, (double)x[k], (double)y[k]);
+    return k < 0;
+}
+
+bool trial_same_bits(const struct trial *a, const struct trial *b, const char *what) {
+    const attn_problem *p = &a->p;
+    const int64_t keys = p->past_cap + p->kv_cap;
+    for (int64_t n = 0; n < p->batch; n++)
+        for (int64_t h = 0; h < p->q_heads; h++)
+            for (int64_t i = 0; i < oracle_rows(p, n); i++) {
+                const int64_t at[3] = {n, h, i};
+                if (!same_row(a, b, &p->out, &b->p.out, p->v_dim, at, what, "out") ||
+                    !same_row(a, b, &p->lse, &b->p.lse, 1, at, what, "lse") ||
+                    !same_row(a, b, &p->weights, &b->p.weights, keys, at, what, "weights") ||
+                    (p->scores_at == ATTN_SCORES_BIASED && /* those before show hidden keys */
+                     !same_row(a, b, &p->scores, &b->p.scores, keys, at, what, "scores")))
+                    return false;
+            }
+    return true;
+}
