@@ -26,7 +26,7 @@ VERSION := $(call version_part,MAJOR).$(call version_part,MINOR).$(call version_
 ABI := 0
 
 all: ## build the libraries and the attn command (the default)
-.PHONY: all run deps deps-all check check-extra check-all bench install uninstall \
+.PHONY: all run examples deps deps-all check check-extra check-all bench install uninstall \
     format check-format clean help FORCE
 
 # ---- Compiler ------------------------------------------------------------------------------------
@@ -127,6 +127,14 @@ all: $(LIBRARIES) $(BUILD)/attn
 run: $(BUILD)/attn ## show attention over the tensors of a real model
 	$(BUILD)/attn demo
 
+# ---- Examples ------------------------------------------------------------------------------------
+
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
+$(EXAMPLES): $(BUILD)/%: %.c $(BUILD)/libattn.a
+	@mkdir -p $(@D)
+	$(CC) $(BASE_FLAGS) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(BUILD)/libattn.a -lm
+examples: $(EXAMPLES) ## build the programs of examples/ into $(BUILD)/examples
+
 # ---- Tests ---------------------------------------------------------------------------------------
 
 # One program, in Criterion. It reaches the hidden functions of the static library too.
@@ -178,7 +186,7 @@ bench: $(BUILD)/bench/timing ## time attention as a fraction of what this machin
 	$(BUILD)/bench/timing
 
 FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
-              bench/*.[ch])
+              bench/*.[ch] examples/*.c)
 format: ## lay out the source with clang-format
 	clang-format -i $(FORMATTED)
 check-format: ## say whether `make format` would change something
@@ -239,4 +247,4 @@ help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(OPENMP_OBJECT) $(TEST_OBJECTS)) \
-         $(STRESS:%=%.d) $(LIMITS:.o=.d) $(BUILD)/bench/timing.d
+         $(EXAMPLES:%=%.d) $(STRESS:%=%.d) $(LIMITS:.o=.d) $(BUILD)/bench/timing.d

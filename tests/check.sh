@@ -15,6 +15,13 @@ stage 'build' build all
 stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
 stage 'symbols' sh tests/check_symbols.sh "$BUILD"
 stage 'command line' sh tests/cli.sh "$BUILD/attn"
+examples() {
+    build examples
+    for source in examples/*.c; do
+        "$BUILD/${source%.c}"
+    done
+}
+stage 'examples' examples
 stage 'install' sh tests/install.sh
 have pkg-config || skip 'pkg-config' 'it is missing'
 have cmake || absent 'the CMake package' 'cmake is missing'

@@ -27,6 +27,42 @@ npy() {
     head -c "$5" /dev/zero >>"$1"
 }
 
+# One float32 each, as printf writes it.
+zero='\000\000\000\000' one='\000\000\200\077' minus_infinity='\000\000\200\377' nan='\000\000\300\177'
+
+# copies N TEXT: the text, with printf's escapes, N times.
+copies() {
+    # shellcheck disable=SC2059 # the escapes are meant
+    printf "$(n=$1 text=$2 awk 'BEGIN { for (n = ENVIRON["n"]; n > 0; n--) printf "%s", ENVIRON["text"] }')"
+}
+
+# lower ROWS KEYS SHOWN HIDDEN: the elements of a mask that shows row i the keys 0 .. i.
+lower() {
+    # shellcheck disable=SC2059
+    printf "$(rows=$1 keys=$2 shown=$3 hidden=$4 awk 'BEGIN {
+        for (i = 0; i < ENVIRON["rows"]; i++)
+            for (j = 0; j < ENVIRON["keys"]; j++)
+                printf "%s", ENVIRON[j <= i ? "shown" : "hidden"]
+    }')"
+}
+
+# elements FILE: what follows the header. tensor FILE DESCR SHAPE: a file, its elements from stdin.
+elements() {
+    tail -c +129 "$1"
+}
+tensor() {
+    npy "$1" "$2" False "$3" 0
+    cat >>"$1"
+}
+
+# tokens FILE HEADS LENGTH FIRST COUNT SIZE: the elements [HEADS, FIRST .. FIRST + COUNT] of those in
+# [HEADS, LENGTH]; a token has SIZE bytes.
+tokens() {
+    for head in $(seq 0 $(($2 - 1))); do
+        tail -c +$((129 + (head * $3 + $4) * $6)) "$1" | head -c $(($5 * $6))
+    done
+}
+
 # succeeds ARGUMENTS: exit status 0, nothing on stderr.
 succeeds() {
     cases=$((cases + 1))
@@ -81,6 +117,35 @@ close_to() {
 same() {
     cases=$((cases + 1))
     cmp -s "$1" "$2" || fail "$1 and $2 differ"
+}
+
+# same_elements FILE FILE: whatever their headers say.
+same_elements() {
+    cases=$((cases + 1))
+    elements "$1" >../a
+    elements "$2" >../b
+    [ -s ../a ] || fail "$1 has no elements"
+    cmp -s ../a ../b || fail "$1 and $2 have other elements"
+}
+
+# holds CONDITION FILE...: for each element of f32 files of one size, $1 that of the first file, $2
+# that of the second and so on, n its index.
+holds() {
+    cases=$((cases + 1))
+    condition=$1
+    shift
+    columns=
+    for file in "$@"; do
+        elements "$file" | od -An -v -w4 -tfF | tr -d ' ' >"../column-$file"
+        columns="$columns ../column-$file"
+    done
+    # shellcheck disable=SC2086 # a list of files
+    paste $columns | awk '
+        function near(a, b) { return a - b < 2e-5 && b - a < 2e-5 }
+        function tanh(x) { return 1 - 2 / (exp(2 * x) + 1) }
+        { n = NR - 1 }
+        !('"$condition"') && wrong++ < 3 { print "element " n ": " $0 }
+        END { exit wrong || NR == 0 }' >../differ || fail "$*: not $condition: $(cat ../differ)"
 }
 
 # shows TEXT: what the last command said on stdout.
@@ -274,11 +339,10 @@ fits_not '(2, 2, 8, 4)' '(2, 2, 8, 4)' '(2, 2, 8, 4)' '--align 3 2' --causal --a
 fits_not '(2, 8, 4)' '(2, 8, 4)' '(2, 8, 4)' 'kv_len 9 8' --kv-len 9
 rm -f a.npy b.npy c.npy
 
-# Wrong usage. The options of later versions are unknown, not ignored.
+# Wrong usage.
 # shellcheck disable=SC2086 # lists of options
 {
-    for option in --softcap --window --mask --sinks --alibi --past-k --past-v --present-k --present-v \
-        --scores --scores-at --bogus -x --; do
+    for option in --bogus -x --; do
         refuses 2 "$option unknown" run $files $option 1
     done
     refuses 2 '--q' run --k k.npy --v v.npy --out out.npy
@@ -369,6 +433,368 @@ rm -f a.npy b.npy c.npy
     fi
 }
 
+# ---- Masks and windows --------------------------------------------------------------------------
+
+# q, k and v are (8, 40, 15): 8 heads, 40 tokens, 15 features, 60 bytes a token.
+# shellcheck disable=SC2086 # lists of options
+{
+    # equals FILE OPTIONS: a run with these options gives the very bits of FILE.
+    equals() {
+        wanted=$1
+        shift
+        succeeds run $qkv --out got.npy "$@"
+        same got.npy "$wanted"
+    }
+    # differs FILE OPTIONS: and this one does not.
+    differs() {
+        wanted=$1
+        shift
+        succeeds run $qkv --out got.npy "$@"
+        cases=$((cases + 1))
+        if cmp -s got.npy "$wanted"; then fail "$* changes nothing"; fi
+    }
+    succeeds run $qkv --out all.npy
+    succeeds run $qkv --out causal.npy --causal --lse causal-lse.npy
+    succeeds run $qkv --out short.npy --kv-len 17
+
+    equals all.npy --window -1,-1
+    equals all.npy --window 39,39
+    equals all.npy --window 9223372036854775807,9223372036854775807 --align 0
+    equals causal.npy --window -1,0
+    equals causal.npy --window -1,-1 --causal
+    equals causal.npy --window 39,7 --causal --align top-left
+    equals v.npy --window 0,0 # each row sees one key, and is its value
+    equals short.npy --window -1,0 --align 16 --kv-len 17
+    differs all.npy --window 38,39
+    differs all.npy --window 39,38
+    succeeds run $qkv --out got.npy --window 2,0 --weights weights.npy
+    holds 'n % 40 >= int(n / 40) % 40 - 2 && n % 40 <= int(n / 40) % 40 ? $1 > 0 : $1 == 0' weights.npy
+    for value in '' 1 1, ,1 1,2,3 -2,0 0,-2 1.5,0 x,y 99999999999999999999,0; do
+        refuses 2 '--window' run $files --window "$value"
+    done
+
+    # What is added is 0 or -inf, and all three types of mask say the same.
+    lower 40 40 '\001' '\000' | tensor mask.npy '|b1' '(40, 40)'
+    equals causal.npy --mask mask.npy
+    equals causal.npy --mask mask.npy --causal --lse lse.npy
+    same lse.npy causal-lse.npy
+    lower 40 40 '\377' '\000' | tensor mask.npy '|b1' '(40, 40)'
+    equals causal.npy --mask mask.npy
+    lower 40 40 $zero $minus_infinity | tensor mask.npy '<f4' '(40, 40)'
+    equals causal.npy --mask mask.npy
+    lower 40 40 '\000\000' '\000\374' | tensor mask.npy '<f2' '(40, 40)'
+    equals causal.npy --mask mask.npy
+    lower 40 40 '\000\000\000\000\000\000\000\000' '\000\000\000\000\000\000\360\377' | tensor mask.npy '<f8' '(40, 40)'
+    equals causal.npy --mask mask.npy
+    lower 40 40 '\000\000' '\200\377' | tensor mask.npy '<u2' '(40, 40)'
+    equals causal.npy --mask mask.npy --bf16
+    refuses 1 'mask.npy --bf16' run $files --mask mask.npy
+    # Ranks: axes match from the last one on; one of length 1, or that is not there, serves all.
+    lower 40 40 '\001' '\000' | tensor mask.npy '|b1' '(1, 40, 40)'
+    equals causal.npy --mask mask.npy
+    lower 320 40 '\001' '\001' | tensor mask.npy '|b1' '(8, 40, 40)'
+    equals all.npy --mask mask.npy
+    lower 40 40 '\001' '\000' | tensor mask.npy '|b1' '(1, 1, 40, 40)'
+    equals causal.npy --mask mask.npy
+    for head in 1 2 3 4 5 6 7 8; do lower 40 40 '\001' '\000'; done | tensor mask.npy '|b1' '(1, 8, 40, 40)'
+    equals causal.npy --mask mask.npy
+    { copies 17 '\001' && copies 23 '\000'; } | tensor mask.npy '|b1' '(40,)'
+    equals short.npy --mask mask.npy
+    { copies 17 '\001' && copies 23 '\000'; } | tensor mask.npy '|b1' '(1, 1, 1, 40)'
+    equals short.npy --mask mask.npy
+    copies 17 '\001' | tensor mask.npy '|b1' '(17,)' # keys after a shorter last axis are hidden
+    equals short.npy --mask mask.npy
+    copies 17 $zero | tensor mask.npy '<f4' '(1, 1, 17)'
+    equals short.npy --mask mask.npy
+    copies 1 '\001' | tensor mask.npy '|b1' '(1,)' # one column is one for all keys
+    equals all.npy --mask mask.npy
+    { copies 3 '\001' && copies 37 '\000'; } | tensor mask.npy '|b1' '(40, 1)'
+    succeeds run $qkv --out got.npy --mask mask.npy --lse lse.npy
+    holds 'n % 40 < 3 ? $1 > -100 : $1 == "-inf"' lse.npy
+    holds 'int(n / 15) % 40 < 3 ? $1 == $2 : $1 == 0' got.npy all.npy
+    { copies 1 '\000' && copies 7 '\001'; } | tensor mask.npy '|b1' '(8, 1, 1)'
+    succeeds run $qkv --out got.npy --mask mask.npy
+    holds 'n < 600 ? $1 == 0 : $1 == $2' got.npy all.npy
+    # An additive mask is added, once and unscaled, and NaN in it where something else hides is nothing.
+    lower 40 40 $one $zero | tensor mask.npy '<f4' '(40, 40)'
+    succeeds run $qkv --out got.npy --mask mask.npy --scores biased.npy --scores-at biased --scale 0.125
+    succeeds run $qkv --out got.npy --scores scaled.npy --scores-at scaled --scale 0.125
+    holds 'near($1 - $2, n % 40 <= int(n / 40) % 40)' biased.npy scaled.npy
+    lower 40 40 $zero $nan | tensor mask.npy '<f4' '(40, 40)'
+    equals causal.npy --mask mask.npy --causal
+    for shape in '(39, 40)' '(40, 41)' '(9, 40, 40)' '(2, 8, 40, 40)' '(1, 1, 1, 41)' '(0,)' '(40, 0)' '()' \
+        '(0, 40, 40)' '(1, 1, 1, 1, 40)'; do
+        npy mask.npy '|b1' False "$shape" $((1600 * 16))
+        size=$(echo "$shape" | tr -d '(),' | tr ' ' '*')
+        head -c $((128 + ${size:-1})) mask.npy >cut.npy
+        refuses 1 'cut.npy expected' run $files --mask cut.npy
+    done
+    for descr in '<i4' '|i1' '|u1' '>f4' 'b1'; do
+        npy mask.npy "$descr" False '(40, 40)' 1600
+        refuses 1 "mask.npy $descr" run $files --mask mask.npy
+    done
+    npy mask.npy '|b1' True '(40, 40)' 1600
+    refuses 1 'mask.npy ortran' run $files --mask mask.npy
+    npy mask.npy '|b1' False '(40, 40)' 1599
+    refuses 1 'mask.npy truncated' run $files --mask mask.npy
+    refuses 1 'missing.npy' run $files --mask missing.npy
+}
+
+# ---- Softcap, ALiBi, sinks and scores -----------------------------------------------------------
+
+# shellcheck disable=SC2086 # lists of options
+{
+    equals all.npy --softcap 0
+    succeeds run $qkv --out got.npy --softcap 1e9
+    close_to got.npy all.npy
+    succeeds run $qkv --out got.npy --softcap 0.5 --scores capped.npy --scores-at capped
+    succeeds run $qkv --out got.npy --softcap 0.5 --scores scaled.npy --scores-at scaled
+    holds 'near($1, 0.5 * tanh($2 / 0.5))' capped.npy scaled.npy
+    succeeds run $qkv --out got.npy --scores same.npy --scores-at capped
+    same scaled.npy same.npy
+    for value in '' x 1x nan inf -1; do
+        refuses 2 '--softcap' run $files --softcap "$value"
+    done
+
+    # The scores of hidden keys too, but where hiding shows in them: -inf; 0 for keys not there.
+    succeeds run $qkv --out got.npy --causal --scores got-scaled.npy --scores-at scaled
+    same got-scaled.npy scaled.npy
+    same got.npy causal.npy
+    succeeds run $qkv --out got.npy --causal --scores biased.npy --scores-at biased --weights weights.npy
+    same got.npy causal.npy
+    holds 'n % 40 <= int(n / 40) % 40 ? $1 == $2 && $3 > 0 : $1 == "-inf" && $3 == 0' biased.npy scaled.npy weights.npy
+    succeeds run $qkv --out got.npy --kv-len 17 --scores got-scaled.npy --scores-at scaled
+    holds 'n % 40 < 17 ? $1 == $2 : $1 == 0' got-scaled.npy scaled.npy
+    succeeds run $qkv --out got.npy --kv-len 17 --scores biased.npy --scores-at biased
+    holds 'n % 40 < 17 ? $1 == $2 : $1 == "-inf"' biased.npy scaled.npy
+
+    copies 8 $zero | tensor heads.npy '<f4' '(8,)'
+    equals all.npy --alibi heads.npy
+    { copies 4 $zero && copies 4 $one; } | tensor heads.npy '<f4' '(8,)'
+    succeeds run $qkv --out got.npy --alibi heads.npy --scores biased.npy --scores-at biased
+    holds 'near($2 - $1, n < 6400 ? 0 : int(n / 40) % 40 > n % 40 ? int(n / 40) % 40 - n % 40 : n % 40 - int(n / 40) % 40)' \
+        biased.npy scaled.npy
+    succeeds run $qkv --out got.npy --alibi heads.npy --scores biased.npy --scores-at biased --align 7
+    holds 'n < 6400 || int(n / 40) % 40 + 7 < n % 40 || near($2 - $1, int(n / 40) % 40 + 7 - n % 40)' biased.npy scaled.npy
+
+    copies 8 $minus_infinity | tensor heads.npy '<f4' '(8,)'
+    equals all.npy --sinks heads.npy
+    copies 8 $one | tensor heads.npy '<f4' '(8,)'
+    succeeds run $qkv --out all.npy --lse lse.npy
+    succeeds run $qkv --out got.npy --sinks heads.npy --lse sink-lse.npy
+    holds 'near($1, log(exp($2) + exp(1)))' sink-lse.npy lse.npy
+    copies 8 '\000\000\000\000\000\000\360\077' | tensor heads.npy '<f8' '(8,)'
+    equals got.npy --sinks heads.npy
+    succeeds run $qkv --out got.npy --sinks heads.npy --kv-len 0 --lse sink-lse.npy
+    holds '$1 == 0' got.npy
+    holds '$1 == 1' sink-lse.npy
+    copies 8 $nan | tensor heads.npy '<f4' '(8,)'
+    refuses 1 'heads.npy slope 0 nan' run $files --alibi heads.npy
+    for option in --sinks --alibi; do
+        refuses 1 'missing.npy' run $files $option missing.npy
+        for shape in '(7,)' '(8, 1)' '(1, 8)' '()' '(0,)'; do
+            size=$(echo "$shape" | tr -d '(),' | tr ' ' '*')
+            npy heads.npy '<f4' False "$shape" $((4 * ${size:-1}))
+            refuses 1 'heads.npy (8,)' run $files $option heads.npy
+        done
+        npy heads.npy '|b1' False '(8,)' 8
+        refuses 1 'heads.npy |b1' run $files $option heads.npy
+    done
+    refuses 2 '--scores --scores-at' run $files --scores scores.npy
+    refuses 2 '--scores --scores-at' run $files --scores-at scaled
+    refuses 2 '--scores-at' run $files --scores scores.npy --scores-at raw
+    refuses 1 'missing/s.npy' run $files --scores missing/s.npy --scores-at scaled
+    refuses 2 'same' run $files --scores out.npy --scores-at scaled
+}
+
+# ---- Keys and values from before ----------------------------------------------------------------
+
+# cut_tokens FILE FROM FIRST COUNT SHAPE: of the 40.
+cut_tokens() {
+    tokens "$2" 8 40 "$3" "$4" 60 | tensor "$1" '<f4' "$5"
+}
+# shellcheck disable=SC2086 # lists of options
+{
+    for file in q k v; do
+        elements $file.npy | tensor ${file}4.npy '<f4' '(1, 8, 40, 15)'
+        cut_tokens past-$file.npy $file.npy 0 25 '(1, 8, 25, 15)'
+        cut_tokens new-$file.npy $file.npy 25 15 '(1, 8, 15, 15)'
+    done
+    past='--past-k past-k.npy --past-v past-v.npy'
+    present='--present-k present-k.npy --present-v present-v.npy'
+    new='--q new-q.npy --k new-k.npy --v new-v.npy'
+
+    # The very bits of a run over the concatenation, whatever is asked for besides.
+    for options in '' '--causal' '--window 9,0' '--window 3,3 --softcap 2'; do
+        where=
+        [ -z "$options" ] || where='--align 25'
+        succeeds run --q new-q.npy --k k4.npy --v v4.npy --out want.npy --weights want-weights.npy \
+            --lse want-lse.npy --scores want-scores.npy --scores-at biased $options $where
+        succeeds run $new $past --out got.npy --weights weights.npy --lse lse.npy --scores scores.npy \
+            --scores-at biased $present $options
+        same got.npy want.npy
+        same weights.npy want-weights.npy
+        same lse.npy want-lse.npy
+        same scores.npy want-scores.npy
+        same present-k.npy k4.npy
+        same present-v.npy v4.npy
+    done
+    for head in 1 2 3 4; do printf '%b%b' $zero $one; done | tensor heads.npy '<f4' '(8,)'
+    copies 600 '\001' | tensor mask.npy '|b1' '(15, 40)'
+    succeeds run --q new-q.npy --k k4.npy --v v4.npy --out want.npy --alibi heads.npy --sinks heads.npy --align 25
+    succeeds run $new $past --out got.npy --alibi heads.npy --sinks heads.npy --mask mask.npy
+    same got.npy want.npy
+    refuses 1 'mask.npy (1, 8, 15, 15)' run $new --out out.npy --mask mask.npy
+    copies 30 '\001' | tensor mask.npy '|b1' '(30,)' # covers 5 of the new keys
+    succeeds run --q new-q.npy --k k4.npy --v v4.npy --out want.npy --kv-len 30
+    succeeds run $new $past --out got.npy --mask mask.npy
+    same got.npy want.npy
+    succeeds run --q new-q.npy --k k4.npy --v v4.npy --out want.npy --causal --align top-left
+    succeeds run $new $past --out got.npy --causal --align top-left
+    same got.npy want.npy
+    # q of rank 3 or 2 is one batch. The cache may be written over.
+    cut_tokens new3-k.npy k.npy 25 15 '(8, 15, 15)'
+    cut_tokens new3-v.npy v.npy 25 15 '(8, 15, 15)'
+    cp past-k.npy cache-k.npy
+    cp past-v.npy cache-v.npy
+    succeeds run --q q.npy --k new3-k.npy --v new3-v.npy --out got.npy --past-k cache-k.npy --past-v cache-v.npy \
+        --present-k cache-k.npy --present-v cache-v.npy
+    same got.npy all.npy
+    same cache-k.npy k4.npy
+    same cache-v.npy v4.npy
+    # Nothing before: an empty past, or none.
+    npy none.npy '<f4' False '(1, 8, 0, 15)' 0
+    succeeds run --q q4.npy --k k4.npy --v v4.npy --out got.npy --past-k none.npy --past-v none.npy --causal $present
+    same_elements got.npy causal.npy
+    same present-k.npy k4.npy
+    rm present-k.npy present-v.npy
+    succeeds run $qkv --out got.npy --causal $present
+    same got.npy causal.npy
+    same present-k.npy k4.npy
+    same present-v.npy v4.npy
+    # One by one they give the rows of the whole.
+    cut_tokens q39.npy q.npy 39 1 '(1, 8, 1, 15)'
+    cut_tokens k39.npy k.npy 39 1 '(1, 8, 1, 15)'
+    cut_tokens v39.npy v.npy 39 1 '(1, 8, 1, 15)'
+    cut_tokens past-k39.npy k.npy 0 39 '(1, 8, 39, 15)'
+    cut_tokens past-v39.npy v.npy 0 39 '(1, 8, 39, 15)'
+    cut_tokens want.npy causal.npy 39 1 '(1, 8, 1, 15)'
+    succeeds run --q q39.npy --k k39.npy --v v39.npy --past-k past-k39.npy --past-v past-v39.npy --out got.npy --causal
+    same got.npy want.npy
+
+    # Other layouts: present is [B,H,P+L,D] all the same. 2 heads, 1 token before and 2 new, 2 features.
+    floats() { # small integers, as float32
+        for number in "$@"; do
+            case $number in
+            1) printf '\000\000\200\077' ;; 2) printf '\000\000\000\100' ;; 3) printf '\000\000\100\100' ;;
+            4) printf '\000\000\200\100' ;; 5) printf '\000\000\240\100' ;; 6) printf '\000\000\300\100' ;;
+            7) printf '\000\000\340\100' ;; 8) printf '\000\000\000\101' ;; 9) printf '\000\000\020\101' ;;
+            *) printf '\000\000\000\000' ;;
+            esac
+        done
+    }
+    floats 1 2 3 4 5 6 7 8 | tensor blhd.npy '<f4' '(1, 2, 2, 2)'
+    floats 1 2 3 4 5 6 7 8 | tensor packed.npy '<f4' '(1, 2, 4)'
+    floats 0 9 9 0 | tensor before.npy '<f4' '(1, 2, 1, 2)'
+    floats 0 9 1 2 5 6 9 0 3 4 7 8 | tensor want.npy '<f4' '(1, 2, 3, 2)'
+    succeeds run --q blhd.npy --k blhd.npy --v blhd.npy --layout blhd --out blhd-out.npy \
+        --past-k before.npy --past-v before.npy $present --causal
+    same present-k.npy want.npy
+    same present-v.npy want.npy
+    succeeds run --q packed.npy --k packed.npy --v packed.npy --q-heads 2 --kv-heads 2 --out packed-out.npy \
+        --past-k before.npy --past-v before.npy $present --causal
+    same present-k.npy want.npy
+    same_elements packed-out.npy blhd-out.npy
+    # Types: those of k and v.
+    copies 8 '\000\074' | tensor half.npy '<f2' '(1, 2, 2, 2)'
+    copies 8 '\000\000\000\000\000\000\360\077' | tensor double.npy '<f8' '(1, 2, 2, 2)'
+    succeeds run --q blhd.npy --k half.npy --v double.npy --out out.npy --past-k before.npy --past-v before.npy $present
+    { printf '\000\000\200\110' && copies 4 '\000\074' && printf '\200\110\000\000' && copies 4 '\000\074'; } |
+        tensor want.npy '<f2' '(1, 2, 3, 2)'
+    same present-k.npy want.npy
+    { floats 0 9 1 1 1 1 9 0 1 1 1 1; } | tensor want.npy '<f4' '(1, 2, 3, 2)'
+    same present-v.npy want.npy
+    rm -f out.npy present-k.npy present-v.npy
+
+    refuses 2 '--past-k --past-v' run $new --out out.npy --past-k past-k.npy
+    refuses 2 '--past-k --past-v' run $new --out out.npy --past-v past-v.npy
+    refuses 2 '--past-k --kv-len' run $new --out out.npy $past --kv-len 20
+    refuses 1 'missing.npy' run $new --out out.npy --past-k missing.npy --past-v past-v.npy
+    refuses 1 'text.npy' run $new --out out.npy --past-k past-k.npy --past-v text.npy
+    refuses 1 'missing/p.npy' run $new --out out.npy $past --present-k missing/p.npy --present-v present-v.npy
+    refuses 1 'missing/p.npy' run $new --out out.npy $past --present-k present-k.npy --present-v missing/p.npy
+    refuses 2 'same' run $new --out out.npy $past --present-k present.npy --present-v present.npy
+    refuses_with "sh -c" 1 'present-k.npy' "trap '' 25; ulimit -f 16; '$attn' run $new --out out.npy $past $present"
+    for shape in '(8, 25, 15)' '(25, 15)' '(2, 8, 25, 15)' '(1, 4, 25, 15)' '(1, 8, 25, 16)'; do
+        size=$(echo "$shape" | tr -d '()' | sed 's/, /*/g')
+        npy other.npy '<f4' False "$shape" $((4 * $size))
+        refuses 1 'other.npy (1, 8, P, 15)' run $new --out out.npy --past-k other.npy --past-v past-v.npy
+        refuses 1 'other.npy (1, 8, P, 15)' run $new --out out.npy --past-k past-k.npy --past-v other.npy
+    done
+    refuses 1 'past-k.npy new-v.npy 25 15' run $new --out out.npy --past-k past-k.npy --past-v new-v.npy
+}
+
+# ---- Where rows stand among the keys ------------------------------------------------------------
+
+# shellcheck disable=SC2086 # lists of options
+{
+    few='--q new-q.npy --k k4.npy --v v4.npy'
+    copies 8 $one | tensor heads.npy '<f4' '(8,)'
+    for option in --causal '--window 2,0' '--window -1,3' '--alibi heads.npy'; do
+        refuses 2 '--align 15 40' run $few --out out.npy $option
+        succeeds run $few --out got.npy $option --align bottom-right
+        succeeds run $few --out want.npy $option --align 25
+        same got.npy want.npy
+        succeeds run $few --out got.npy $option --align top-left
+        succeeds run $few --out want.npy $option --align 0
+        same got.npy want.npy
+        # Keys in use, then rows: what they stand beside.
+        succeeds run $few --out got.npy $option --align bottom-right --kv-len 20
+        succeeds run $few --out want.npy $option --align 5 --kv-len 20
+        same got.npy want.npy
+        refuses 2 '--align 15 20' run $few --out out.npy $option --kv-len 20
+        succeeds run $few --out got.npy $option --kv-len 15
+    done
+    succeeds run $few --out got.npy --window -1,-1
+}
+
+# ---- As an ONNX Attention node asks for it ------------------------------------------------------
+
+# Inputs of rank 3, past and present, the outputs of its four modes; and its cache of fixed capacity.
+# shellcheck disable=SC2086 # lists of options
+{
+    for file in q k v; do # [B,L,H*D]
+        for token in $(seq 25 39); do
+            tokens $file.npy 8 40 "$token" 1 60
+        done | tensor packed-$file.npy '<f4' '(1, 15, 120)'
+    done
+    node='--q packed-q.npy --k packed-k.npy --v packed-v.npy --q-heads 8 --kv-heads 8'
+    succeeds run $new $past --causal --softcap 3 --out want.npy --weights want-weights.npy
+    for mode in scaled capped biased; do
+        succeeds run $new $past --causal --softcap 3 --out want.npy --scores want-$mode.npy --scores-at $mode
+        succeeds run $node $past --causal --softcap 3 --out got.npy --scores got-$mode.npy --scores-at $mode $present
+        same got-$mode.npy want-$mode.npy
+    done
+    succeeds run $node $past --causal --softcap 3 --out got.npy --weights got-weights.npy
+    same got-weights.npy want-weights.npy
+    same present-k.npy k4.npy
+    same present-v.npy v4.npy
+    for token in $(seq 0 14); do
+        tokens want.npy 8 15 "$token" 1 60
+    done | tensor want-packed.npy '<f4' '(1, 15, 120)'
+    same got.npy want-packed.npy
+    # nonpad_kv_seqlen: two batches, of 40 and 30 keys; the mask covers the capacity.
+    for file in q k v; do
+        { elements $file.npy && elements $file.npy; } | tensor two-$file.npy '<f4' '(2, 8, 40, 15)'
+    done
+    copies 40 '\001' | tensor mask.npy '|b1' '(40,)'
+    succeeds run --q two-q.npy --k two-k.npy --v two-v.npy --out got.npy --kv-len 40,30 --causal --window 20,-1 \
+        --align bottom-right --mask mask.npy
+    succeeds run $qkv --out first.npy --causal --window 20,-1 --align 0
+    succeeds run $qkv --out second.npy --causal --window 20,-1 --align -10 --kv-len 30
+    { elements first.npy && elements second.npy; } | tensor want.npy '<f4' '(2, 8, 40, 15)'
+    same got.npy want.npy
+}
 # ---- What people see ----------------------------------------------------------------------------
 
 succeeds --help

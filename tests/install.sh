@@ -59,6 +59,12 @@ if command -v pkg-config >/dev/null; then
         $CC -DWITH_OPENMP "$temporary/main.c" -o "$temporary/main-openmp" $(pc --cflags --libs attn_openmp)
         "$temporary/main-openmp"
     fi
+    mkdir "$temporary/examples"
+    $MAKE -C examples CC="$CC" OUT="$temporary/examples" \
+        PKG_CONFIG="env PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --define-variable=prefix=$prefix" >/dev/null
+    for program in "$temporary"/examples/*; do
+        "$program" || fail "${program##*/} fails"
+    done
 else
     echo "pkg-config is not here: not tried"
 fi

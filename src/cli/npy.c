@@ -37,8 +37,15 @@ static const struct {
     [NPY_F16] = {"<f2", "float16", 2},
     [NPY_BF16] = {"<u2", "bfloat16 (uint16)", 2},
     [NPY_F64] = {"<f8", "float64", 8},
+    [NPY_BOOL] = {"|b1", "bool", 1},
 };
 #define N_TYPES ((int)(sizeof types / sizeof types[0]))
+
+/* What a reader takes besides float32, float16 and float64. */
+struct wanted {
+    int bf16;
+    int mask; /* bool, and elements go to npy.mask */
+};
 
 const char *npy_type_name(enum npy_type type) { return types[type].name; }
 
@@ -222,7 +229,10 @@ static int take_shape(struct parser *p, int *rank, int64_t *shape) {
     return take(p, ')') && (*rank != 1 || comma);
 }
 
-static int parse_header(const char *text, size_t size, int bf16, struct npy *tensor, char *error) {
+static const char number_types[] = "'<f4', '<f2', '<f8' or, with --bf16, '<u2'";
+
+static int parse_header(const char *text, size_t size, const struct wanted *wanted,
+                        struct npy *tensor, char *error) {
     for (size_t i = 0; i < size; i++)
         if ((text[i] < ' ' || text[i] > '~') && !(text[i] && strchr("\t\r\n", text[i])))
             return refuse(error, "byte 0x%02x in the header, expected printable text",
@@ -239,8 +249,8 @@ static int parse_header(const char *text, size_t size, int bf16, struct npy *ten
         if (strcmp(key, "descr") == 0 && !*descr) {
             skip_space(&p);
             if (p.at < p.end && *p.at == '[')
-                return refuse(error, "a structured element type, expected '<f4', '<f2', '<f8' or, "
-                                     "with --bf16, '<u2'");
+                return refuse(error, "a structured element type, expected %s%s",
+                              wanted->mask ? "'|b1', " : "", number_types);
             ok = take_string(&p, descr, sizeof descr) && *descr;
         } else if (strcmp(key, "fortran_order") == 0 && fortran < 0) {
             fortran = take_word(&p, "True") ? 1 : take_word(&p, "False") ? 0 : -1;
@@ -273,20 +283,18 @@ static int parse_header(const char *text, size_t size, int bf16, struct npy *ten
     int type = 0;
     while (type < N_TYPES && strcmp(types[type].descr, descr) != 0)
         type++;
-    if (type == NPY_BF16 && !bf16)
+    if (type == NPY_BF16 && !wanted->bf16)
         return refuse(error, "uint16 elements ('<u2'), which are read as bfloat16 only with "
                              "--bf16");
     if (type == N_TYPES && descr[0] == '>')
         return refuse(error, "big-endian elements ('%s'), expected little-endian", descr);
-    if (type == N_TYPES)
-        return refuse(error,
-                      "elements of type '%s', expected '<f4', '<f2', '<f8' or, with "
-                      "--bf16, '<u2'",
-                      descr);
+    if (type == N_TYPES || (type == NPY_BOOL && !wanted->mask))
+        return refuse(error, "elements of type '%s', expected %s%s", descr,
+                      wanted->mask ? "'|b1', " : "", number_types);
     if (fortran)
         return refuse(error, "Fortran order, expected C order");
     if (rank > NPY_MAX_RANK)
-        return refuse(error, "rank %d, expected 2, 3 or 4", rank);
+        return refuse(error, "rank %d, expected at most %d", rank, NPY_MAX_RANK);
     tensor->type = (enum npy_type)type;
     tensor->rank = rank;
     return 0;
@@ -294,28 +302,48 @@ static int parse_header(const char *text, size_t size, int bf16, struct npy *ten
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static int read_data(FILE *file, struct npy *tensor, int64_t count, char *error) {
+static void store_mask_element(enum npy_type type, const unsigned char *bytes, void *mask,
+                               int64_t i) {
+    if (type == NPY_BOOL)
+        ((unsigned char *)mask)[i] = bytes[0];
+    else if (type == NPY_F16)
+        ((uint16_t *)mask)[i] = (uint16_t)load_le(bytes, 2);
+    else
+        ((float *)mask)[i] = load_element(type, bytes);
+}
+
+static int read_data(FILE *file, const struct wanted *wanted, struct npy *tensor, int64_t count,
+                     char *error) {
     static unsigned char bytes[CHUNK * 8];
     const size_t size = types[tensor->type].size;
-    tensor->data = malloc(count ? (size_t)count * sizeof(float) : 1);
-    if (!tensor->data)
+    const int as_stored = wanted->mask && (tensor->type == NPY_BOOL || tensor->type == NPY_F16);
+    const size_t room = as_stored ? size : sizeof(float);
+    void *memory = malloc(count ? (size_t)count * room : 1);
+    if (!memory)
         return refuse(error, "not enough memory for its %" PRId64 " elements", count);
     for (int64_t done = 0; done < count;) {
         const size_t n = count - done < CHUNK ? (size_t)(count - done) : CHUNK;
         if (fread(bytes, size, n, file) != n) {
-            free(tensor->data);
-            tensor->data = NULL;
+            free(memory);
             return refuse(error, "cannot be read to its end: %s",
                           ferror(file) ? strerror(errno) : "it became shorter");
         }
-        for (size_t i = 0; i < n; i++)
-            tensor->data[done + (int64_t)i] = load_element(tensor->type, bytes + i * size);
-        done += (int64_t)n;
+        for (size_t i = 0; i < n; i++, done++) {
+            if (wanted->mask)
+                store_mask_element(tensor->type, bytes + i * size, memory, done);
+            else
+                ((float *)memory)[done] = load_element(tensor->type, bytes + i * size);
+        }
     }
+    if (wanted->mask)
+        tensor->mask = memory;
+    else
+        tensor->data = memory;
     return 0;
 }
 
-static int read_file(FILE *file, int64_t file_size, int bf16, struct npy *tensor, char *error) {
+static int read_file(FILE *file, int64_t file_size, const struct wanted *wanted, struct npy *tensor,
+                     char *error) {
     unsigned char start[12];
     const size_t got = fread(start, 1, 10, file);
     if (ferror(file))
@@ -345,7 +373,7 @@ static int read_file(FILE *file, int64_t file_size, int bf16, struct npy *tensor
     int failed = 0;
     if (fread(header, 1, (size_t)header_size, file) != (size_t)header_size)
         failed = refuse(error, "its header cannot be read");
-    failed = failed || parse_header(header, (size_t)header_size, bf16, tensor, error);
+    failed = failed || parse_header(header, (size_t)header_size, wanted, tensor, error);
     free(header);
     if (failed)
         return -1;
@@ -365,10 +393,11 @@ static int read_file(FILE *file, int64_t file_size, int bf16, struct npy *tensor
                       "%" PRId64 " trailing bytes: %" PRId64 " bytes of data, expected %" PRId64
                       " for %s %s",
                       data_size - want, data_size, want, name, shape);
-    return read_data(file, tensor, count, error);
+    return read_data(file, wanted, tensor, count, error);
 }
 
-int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]) {
+static int read_path(const char *path, const struct wanted *wanted, struct npy *tensor,
+                     char *error) {
     memset(tensor, 0, sizeof *tensor);
     /* Asked before opening, which would wait for the other end of a pipe. */
     struct stat status;
@@ -380,9 +409,19 @@ int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERRO
     FILE *file = fopen(path, "rb");
     if (!file)
         return refuse(error, "cannot be read: %s", strerror(errno));
-    const int result = read_file(file, (int64_t)status.st_size, bf16, tensor, error);
+    const int result = read_file(file, (int64_t)status.st_size, wanted, tensor, error);
     fclose(file);
     return result;
+}
+
+int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]) {
+    const struct wanted wanted = {.bf16 = bf16};
+    return read_path(path, &wanted, tensor, error);
+}
+
+int npy_read_mask(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]) {
+    const struct wanted wanted = {.bf16 = bf16, .mask = 1};
+    return read_path(path, &wanted, tensor, error);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* How elements are stored in the file; in memory all are float. */
-enum npy_type { NPY_F32, NPY_F16, NPY_BF16, NPY_F64 };
+/* How elements are stored in the file. */
+enum npy_type { NPY_F32, NPY_F16, NPY_BF16, NPY_F64, NPY_BOOL };
 
 #define NPY_MAX_RANK 4
 
@@ -17,7 +17,9 @@ struct npy {
     enum npy_type type;
     int rank;
     int64_t shape[NPY_MAX_RANK];
-    float *data; /* from malloc(), also for an empty tensor */
+    /* One of these, from malloc(), also for an empty tensor. */
+    float *data; /* npy_read() */
+    void *mask;  /* npy_read_mask(): bool as bytes, float16 as its bits, else floats */
 };
 
 #define NPY_ERROR_SIZE 512
@@ -27,8 +29,11 @@ struct npy {
  * and what was expected in error (which does not repeat the path). */
 int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
 
-/* Writes a tensor, rounding to nearest even where type is narrower than float. NPY_F64 is not
- * written. Returns 0, or -1 with errno set. */
+/* The same for a mask, which may be bool as well. */
+int npy_read_mask(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
+
+/* Writes a tensor, rounding to nearest even where type is narrower than float. NPY_F64 and NPY_BOOL
+ * are not written. Returns 0, or -1 with errno set. */
 int npy_write(FILE *file, enum npy_type type, int rank, const int64_t *shape, const float *data);
 
 /* The number of elements of a shape, or -1 if its size in bytes (8 per element) overflows, an axis
