@@ -62,22 +62,20 @@ static void attend_tile(const struct attn_job *job, const struct attn_scratch *w
     attn_tile_values(job, w, block, tile, &sight, is_first ? NULL : factor, state.acc);
 }
 
-/* Asks for part `part` of `parts` of the keys [begin, end) and their values, so that they are in
- * the second-level cache when their tile's turn comes: packing and the first block of rows would
- * otherwise wait for memory. */
+/* Asks for the share of the keys [begin, end) and their values that falls to rows from .. to of the
+ * task, so that they are in the second-level cache when their tile's turn comes: packing and the
+ * first block of rows would otherwise wait for memory. */
 static void prefetch_keys(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
-                          int64_t end, int64_t part, int64_t parts) {
+                          int64_t end, int64_t from, int64_t to) {
 #if defined(__GNUC__)
     enum { LINE = 64 / sizeof(float) };
     const attn_problem *p = &job->c->p;
-    if (begin >= end)
-        return;
     const struct attn_tile tile = attn_tile_of(job, rows, begin, end);
     const int64_t n = end - begin;
     for (int i = 0; i < tile.n_pieces; i++) {
         const struct attn_piece *piece = &tile.pieces[i];
         const struct attn_key_range mine =
-            attn_range_clip((struct attn_key_range){n * part / parts, n * (part + 1) / parts},
+            attn_range_clip((struct attn_key_range){n * from / rows->n, n * to / rows->n},
                             piece->begin, piece->end);
         for (int64_t j = mine.begin - piece->begin; j < mine.end - piece->begin; j++) {
             for (int64_t c = 0; c < p->qk_dim; c += LINE)
@@ -155,11 +153,10 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
  * its last tile the block is finished. Where `split` is not null, it gets the span's state instead
  * and nothing is finished. */
 static void attend_block(const struct attn_job *job, const struct attn_scratch *w,
-                         const struct attn_rows *rows, int64_t r, int64_t s, int64_t begin,
-                         struct attn_tile *tile, const struct attn_state *split) {
-    const int64_t tile_keys = job->plan->tile_keys;
-    const struct attn_rows block = attn_row_block(rows, r);
-    const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, &block);
+                         const struct attn_rows *rows, const struct attn_rows *block, int64_t s,
+                         int64_t begin, struct attn_tile *tile, const struct attn_state *split) {
+    const int64_t tile_keys = job->plan->tile_keys, r = block->first - rows->first;
+    const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, block);
     const struct attn_key_range keys = attn_range_clip(all, span.begin, span.end);
     if (keys.begin >= begin + tile_keys || keys.end <= begin || keys.begin >= keys.end)
         return;
@@ -171,15 +168,15 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     const struct attn_state own = attn_state_of_row(job, w->span, slot);
     const bool is_last = !split && keys.end <= begin + tile_keys;
     if (is_last && all.end <= span.end)
-        prefetch_output(job, &block);
-    attend_tile(job, w, rows, &block, tile, keys.begin >= begin, is_direct ? run : own);
+        prefetch_output(job, block);
+    attend_tile(job, w, rows, block, tile, keys.begin >= begin, is_direct ? run : own);
     if (!is_last)
         return;
     if (!is_direct)
-        job->kernels->merge_rows((size_t)block.n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,
+        job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,
                                  own.acc, own.m, own.l, job->plan->v_stride);
     if (all.end <= span.end)
-        finish_block(job, &block, run, own.acc);
+        finish_block(job, block, run, own.acc);
 }
 
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,
@@ -187,7 +184,6 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
     const int64_t tile_keys = job->plan->tile_keys;
     const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, rows);
     const struct attn_key_range seen = attn_range_clip(all, span.begin, span.end);
-    const int64_t blocks = (rows->n + ATTN_ROW_BLOCK - 1) / ATTN_ROW_BLOCK;
     for (int64_t begin = span.begin + (seen.begin - span.begin) / tile_keys * tile_keys;
          begin < seen.end; begin += tile_keys) {
         const struct attn_key_range here = attn_range_clip(seen, begin, begin + tile_keys);
@@ -195,10 +191,12 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
             attn_range_clip(all, begin + tile_keys, begin + 2 * tile_keys);
         struct attn_tile tile = attn_tile_of(
             job, rows, begin + (here.begin - begin) / ATTN_SCORE_PAD * ATTN_SCORE_PAD, here.end);
-        for (int64_t i = 0; i < blocks; i++) {
-            if ((size_t)rows->n >= job->kernels->pack_min_rows)
-                prefetch_keys(job, rows, next.begin, next.end, i, blocks);
-            attend_block(job, w, rows, i * ATTN_ROW_BLOCK, s, begin, &tile, split);
+        for (int64_t r = 0; r < rows->n;) {
+            const struct attn_rows block = attn_row_block(rows, r);
+            if (next.begin < next.end && (size_t)rows->n >= job->kernels->pack_min_rows)
+                prefetch_keys(job, rows, next.begin, next.end, r, r + block.n);
+            attend_block(job, w, rows, &block, s, begin, &tile, split);
+            r += block.n;
         }
     }
 }
@@ -216,7 +214,7 @@ static void attend_rows(void *arg, size_t index, size_t worker) {
     const struct attn_job *job = arg;
     const struct attn_scratch w = attn_scratch_of(job, worker);
     const struct attn_rows rows = attn_plan_rows(job->c, job->plan, (int64_t)index);
-    for (int64_t r = 0; r < rows.n; r += ATTN_ROW_BLOCK) {
+    for (int64_t r = 0; r < rows.n;) {
         const struct attn_rows block = attn_row_block(&rows, r);
         const struct attn_key_range keys = attn_keys_of_rows(job, &block);
         if (keys.begin >= keys.end) { /* no span will meet it */
@@ -224,6 +222,7 @@ static void attend_rows(void *arg, size_t index, size_t worker) {
             set_unseen(job, block.n, run);
             finish_block(job, &block, run, w.span.acc);
         }
+        r += block.n;
     }
     const struct attn_key_range seen = attn_keys_of_rows(job, &rows);
     if (seen.begin < seen.end)
@@ -271,9 +270,10 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
                                      next.acc, next.m, next.l, job->plan->v_stride);
         }
     }
-    for (int64_t r = 0; r < rows.n; r += ATTN_ROW_BLOCK) {
+    for (int64_t r = 0; r < rows.n;) {
         const struct attn_rows block = attn_row_block(&rows, r);
         finish_block(job, &block, attn_state_of_row(job, run, r), w.span.acc);
+        r += block.n;
     }
     inspect(job, &w, &rows, run);
 }

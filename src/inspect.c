@@ -105,9 +105,10 @@ void attn_inspect(const struct attn_job *job, const struct attn_scratch *w,
         const int64_t end = begin + tile_keys < keys.end ? begin + tile_keys : keys.end;
         struct attn_tile tile = attn_tile_of(job, rows, begin, end);
         attn_tile_make_ready(job, w, rows, &tile);
-        for (int64_t r = 0; r < rows->n; r += ATTN_ROW_BLOCK) {
+        for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(rows, r);
             inspect_block(job, w, &block, &tile, attn_state_of_row(job, state, r));
+            r += block.n;
         }
     }
 }

@@ -83,11 +83,15 @@ static inline void attn_next_row(const struct attn_job *job, struct attn_row *ro
         row->head -= job->c->group, row->query++;
 }
 
-/* At most ATTN_ROW_BLOCK rows of a task, from its row r on. */
+/* The next block of a task's rows, from its row r on: ATTN_ROW_BLOCK of them, or at the end two
+ * halves, because a block of very few rows cannot keep the multiply-adds busy. */
 static inline struct attn_rows attn_row_block(const struct attn_rows *rows, int64_t r) {
+    const int64_t left = rows->n - r;
     struct attn_rows block = *rows;
     block.first += r;
-    block.n = rows->n - r < ATTN_ROW_BLOCK ? rows->n - r : ATTN_ROW_BLOCK;
+    block.n = left <= ATTN_ROW_BLOCK      ? left
+              : left < 2 * ATTN_ROW_BLOCK ? (left + 1) / 2
+                                          : ATTN_ROW_BLOCK;
     return block;
 }
 
