@@ -52,18 +52,16 @@ const void *attn_mask_row(const struct attn_checked *c, int64_t b, int64_t h, in
     return (const uint8_t *)mask->data + element * element_bytes[mask->type];
 }
 
-/* IEEE half to single precision, exactly. */
+/* IEEE half to single precision, exactly: the bits moved into place are the number times 2^-112,
+ * and infinities and NaN get their exponent back. No branch, so that compilers can use vectors. */
 static float float_of_half(uint16_t half) {
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    const uint32_t exponent = half >> 10 & 31, fraction = half & 0x3ff;
-    uint32_t bits = sign | (exponent + 112) << 23 | fraction << 13;
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+    uint32_t bits = magnitude << 13;
     float x;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000 | fraction << 13;
-    } else if (exponent == 0) { /* 0 or subnormal: fraction units of 2^-24 */
-        x = (float)fraction * 0x1p-24f;
-        return sign ? -x : x;
-    }
+    memcpy(&x, &bits, sizeof x);
+    x *= 0x1p112f;
+    memcpy(&bits, &x, sizeof bits);
+    bits |= sign | (magnitude >= 0x7c00 ? 0x7f800000 : 0);
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -71,16 +69,20 @@ static float float_of_half(uint16_t half) {
 const float *attn_mask_bias(const struct attn_checked *c, const void *row, int64_t n, float *copy) {
     if (!attn_mask_needs_copy(c))
         return row;
+    enum { STEP = 16 }; /* a constant count is what makes compilers use vectors */
     const int64_t stride = c->p.mask.stride_key;
+    const uint16_t *half = row;
+    const float *single = row;
+    int64_t j = 0;
     if (c->p.mask.type == ATTN_MASK_F16) {
-        const uint16_t *half = row;
-        for (int64_t j = 0; j < n; j++)
+        for (; stride == 1 && j + STEP <= n; j += STEP)
+            for (int64_t i = 0; i < STEP; i++)
+                copy[j + i] = float_of_half(half[j + i]);
+        for (; j < n; j++)
             copy[j] = float_of_half(half[j * stride]);
-    } else {
-        const float *single = row;
-        for (int64_t j = 0; j < n; j++)
-            copy[j] = single[j * stride];
     }
+    for (; j < n; j++)
+        copy[j] = single[j * stride];
     return copy;
 }
 
