@@ -101,13 +101,29 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 /* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
 static inline vf vf_max_number(vf a, vf b) { return _mm256_max_ps(a, b); }
 
+/* x between -limit and limit; a NaN stays one. */
+static inline vf vf_clamp(vf x, float limit) {
+    return _mm256_max_ps(_mm256_set1_ps(-limit), _mm256_min_ps(_mm256_set1_ps(limit), x));
+}
+
+static inline vf vf_divide(vf a, vf b) { return _mm256_div_ps(a, b); }
+
+/* |first - i| in lane i, rounded once. */
+static inline vf vf_distances(int32_t first) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cvtepi32_ps(_mm256_abs_epi32(_mm256_sub_epi32(_mm256_set1_epi32(first), lane)));
+}
+
 static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 
-/* p * 2^n, or 0 where x < least, where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the
- * exponent of 2^n. A product, not an addition to p's exponent, so that a NaN stays one. */
+/* 2^n where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. */
+static inline vf vf_pow2(vf magic_n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(magic_n), 23));
+}
+
+/* p * 2^n, or 0 where x < least. A product, not an addition to p's exponent, so that a NaN stays one. */
 static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
-    const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(magic_n), 23);
-    const vf scaled = _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+    const vf scaled = _mm256_mul_ps(p, vf_pow2(magic_n));
     return _mm256_and_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ), scaled);
 }
 

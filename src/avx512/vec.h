@@ -73,7 +73,30 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 /* The larger; a NaN in a is ignored: the instruction returns its second operand then. */
 static inline vf vf_max_number(vf a, vf b) { return _mm512_max_ps(a, b); }
 
+/* x between -limit and limit; a NaN stays one. */
+static inline vf vf_clamp(vf x, float limit) {
+    return _mm512_max_ps(_mm512_set1_ps(-limit), _mm512_min_ps(_mm512_set1_ps(limit), x));
+}
+
+/* a / b for b a normal number of moderate size. The division instruction takes 16 cycles; this, a
+ * reciprocal to 14 bits and a quotient corrected by its own remainder, is off by 2^-28 more. */
+static inline vf vf_divide(vf a, vf b) {
+    const vf r = _mm512_rcp14_ps(b), q = _mm512_mul_ps(a, r);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(q, b, a), r, q);
+}
+
+/* |first - i| in lane i, rounded once. */
+static inline vf vf_distances(int32_t first) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_cvtepi32_ps(_mm512_abs_epi32(_mm512_sub_epi32(_mm512_set1_epi32(first), lane)));
+}
+
 static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+
+/* 2^n where magic_n = n + 0x1.8000fep+23, as below. */
+static inline vf vf_pow2(vf magic_n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(magic_n), 23));
+}
 
 /* p * 2^n, or 0 where x < least, where magic_n = n + 0x1.8000fep+23 (see exp_nonpositive.h, which
  * has that difference already: the compiler computes it once). */

@@ -1,7 +1,6 @@
 /* The vector operations of AArch64 Advanced SIMD under the names that every instruction set shares.
  *
- * exp_nonpositive.h, softmax_row.h and merge_row.h are written once on these names; a file of this
- * folder includes this header before them.
+ * The headers of src/ that are written once on these names are included after this one.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_NEON_VEC_H
@@ -45,6 +44,27 @@ static inline void vf_store_first(float *p, vf x, size_t n) {
         vst1q_lane_f32(p + 2, x, 2);
 }
 
+/* The last n <= 4 elements of a row, which begin at p, in lanes of which only these two functions
+ * know. A row of at least 4 elements is read from 4 before its end, where elements before p take
+ * lanes that are not stored; a short row has n elements altogether. */
+static inline vf vf_load_last(const float *p, size_t n, int short_row) {
+    return short_row ? vf_load_first(p, n) : vf_load(p + n - VF_LANES);
+}
+
+static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
+    if (short_row) {
+        vf_store_first(p, x, n);
+        return;
+    }
+    vst1q_lane_f32(p + n - 1, x, 3);
+    if (n > 1)
+        vst1q_lane_f32(p + n - 2, x, 2);
+    if (n > 2)
+        vst1q_lane_f32(p + n - 3, x, 1);
+    if (n > 3)
+        vst1q_lane_f32(p, x, 0);
+}
+
 static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
@@ -55,6 +75,19 @@ static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 
 /* The larger one; b where a is a quiet NaN. b is never NaN. */
 static inline vf vf_max_number(vf a, vf b) { return vmaxnmq_f32(a, b); }
+
+/* x between -limit and limit; a NaN stays one. */
+static inline vf vf_clamp(vf x, float limit) {
+    return vmaxq_f32(vminq_f32(x, vdupq_n_f32(limit)), vdupq_n_f32(-limit));
+}
+
+static inline vf vf_divide(vf a, vf b) { return vdivq_f32(a, b); }
+
+/* |first - i| in lane i, rounded once. */
+static inline vf vf_distances(int32_t first) {
+    const int32x4_t lane = {0, 1, 2, 3};
+    return vcvtq_f32_s32(vabdq_s32(vdupq_n_s32(first), lane));
+}
 
 /* The lanes i with begin <= first + i < end. */
 static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
@@ -71,11 +104,14 @@ static inline vm vm_bits(const uint64_t *bits, int32_t first) {
 
 static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
-/* p * 2^n, or 0 where x < least (which is false for NaN), for the magic_n of exp_nonpositive.h,
- * whose low bits are the exponent field of 2^n. */
+/* 2^n for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */
+static inline vf vf_pow2(vf magic_n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(magic_n), 23));
+}
+
+/* p * 2^n, or 0 where x < least (which is false for NaN). */
 static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
-    const vf power = vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(magic_n), 23));
-    const uint32x4_t scaled = vreinterpretq_u32_f32(vmulq_f32(p, power));
+    const uint32x4_t scaled = vreinterpretq_u32_f32(vmulq_f32(p, vf_pow2(magic_n)));
     return vreinterpretq_f32_u32(vbicq_u32(scaled, vcltq_f32(x, least)));
 }
 
