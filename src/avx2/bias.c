@@ -2,12 +2,14 @@
  *
  * SPDX-License-Identifier: MIT */
 #include "avx2.h"
-#include "scalar/scalar.h"
+#include "vec.h"
+
+#include "bias_row.h"
 
 void attn_alibi_f32_avx2(float *scores, size_t n_keys, float slope, int64_t distance) {
-    attn_alibi_f32_scalar(scores, n_keys, slope, distance);
+    alibi_row(scores, n_keys, slope, distance);
 }
 
 void attn_add_bias_f32_avx2(float *scores, size_t n_keys, const float *bias) {
-    attn_add_bias_f32_scalar(scores, n_keys, bias);
+    add_bias_row(scores, n_keys, bias);
 }
