@@ -50,6 +50,52 @@ static void fill(float *x, size_t n, enum kind kind, struct rng *rng) {
         x[rng_below(rng, (int64_t)n)] = -INFINITY;
 }
 
+/* ---- Which keys a row sees ------------------------------------------------------------------- */
+
+static bool sees(struct attn_visible see, int32_t j) {
+    return j >= see.begin && j < see.end && (!see.bits || see.bits[j / 64] >> j % 64 & 1);
+}
+
+static struct attn_visible any_range(struct rng *rng, size_t keys) {
+    const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys + 1);
+    const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
+    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, NULL};
+}
+
+/* A word of bits: sparse, dense, in long runs, none or all. */
+static uint64_t any_word(struct rng *rng, int kind) {
+    const uint64_t x = rng_next(rng), y = rng_next(rng) & rng_next(rng) & rng_next(rng);
+    const uint64_t run = ~UINT64_C(0) << x % 64;
+    return kind == 0   ? x
+           : kind == 1 ? y
+           : kind == 2 ? ~y
+           : kind == 3 ? (x >> 63 ? run : ~run)
+           : kind == 4 ? 0
+                       : ~UINT64_C(0);
+}
+
+/* Gives most rows bits, some of them those of the row before, or equal ones elsewhere. Outside its
+ * range the bits of a row say nothing. */
+static void add_bits(struct attn_visible *visible, size_t rows, size_t keys, enum side side,
+                     struct rng *rng) {
+    const size_t words = (keys + 63) / 64;
+    uint64_t *bits = guarded(SLOT_OTHER + 8, rows * words * sizeof *bits, side);
+    const bool grouped = rng_below(rng, 2);
+    for (size_t r = 0; r < rows; r++, bits += words) {
+        const int64_t way = rng_below(rng, 8);
+        const int kind = (int)rng_below(rng, 6);
+        const bool copies = grouped && r > 0 && visible[r - 1].bits && way < 6;
+        for (size_t i = 0; i < words; i++)
+            bits[i] = copies ? visible[r - 1].bits[i] : any_word(rng, kind);
+        if (copies)
+            visible[r] = visible[r - 1];
+        if (copies && way == 0)
+            for (size_t i = 0; i < words; i++) /* a difference, perhaps outside the range */
+                bits[i] ^= UINT64_C(1) << rng_below(rng, 64);
+        visible[r].bits = way == 7 ? NULL : copies && way > 2 ? visible[r - 1].bits : bits;
+    }
+}
+
 /* ---- qk -------------------------------------------------------------------------------------- */
 
 struct qk_case {
@@ -124,6 +170,16 @@ static void qk_try(const struct attn_kernels *set, const struct qk_case *c, stru
             CHECK(bits_of(strided[r * width + j]) == UINT32_MAX &&
                       bits_of(other[r * width + j]) == UINT32_MAX,
                   "row %zu: column %zu, beyond the padding, was written", r, j);
+    }
+
+    /* Packed keys, read from a later key on. */
+    if (c->keys > ATTN_SCORE_PAD) {
+        const size_t j = (c->keys - 1) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
+        float *packed = guarded_floats(SLOT_OTHER + 2, padded(c->keys) * c->dim, c->side);
+        set->pack_keys(keys, c->stride, c->keys, c->dim, packed);
+        set->qk_packed(q, 1, packed + j * c->dim, c->keys - j, c->dim, scale, other, width);
+        const int64_t at = first_difference(other, strided + j, (int64_t)(c->keys - j));
+        CHECK(at < 0, "packed keys from %zu on differ at %" PRId64, j, at);
     }
 
     /* The bits of a row do not depend on the rows around it. */
@@ -217,13 +273,15 @@ static void softmax_check_row(const float *before, const float *after, struct at
     }
     float max = past[0];
     for (int32_t j = see.begin; j < see.end; j++)
-        max = before[j] > max ? before[j] : max;
+        max = sees(see, j) && before[j] > max ? before[j] : max;
     CHECK(state[0] == max, "m is %a, want %a", (double)state[0], (double)max);
     const float z = max == -INFINITY ? 0 : max;
     CHECK(max == past[0] ? factor == 1 : is_exp(factor, past[0] - z), "factor is %a, m %a -> %a",
           (double)factor, (double)past[0], (double)max);
     double sum = 0;
     for (int32_t j = see.begin; j < see.end; j++) {
+        if (!sees(see, j))
+            continue;
         CHECK(is_exp(after[j], before[j] - z), "exp at %d: exp(%a) is %a", (int)j,
               (double)(before[j] - z), (double)after[j]);
         sum += after[j];
@@ -253,9 +311,10 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
     const float spread = rng_below(rng, 3) ? 3 : 60;
     for (size_t r = 0; r < c->rows; r++) {
         for (size_t j = 0; j < width; j++) {
-            const bool sees = (int32_t)j >= visible[r].begin && (int32_t)j < visible[r].end;
             /* Hidden places hold what must not count: NaN, or the largest score of all. */
-            scores[r * width + j] = sees ? spread * rng_normal(rng) : j % 2 ? NAN : INFINITY;
+            scores[r * width + j] = sees(visible[r], (int32_t)j) ? spread * rng_normal(rng)
+                                    : j % 2                      ? NAN
+                                                                 : INFINITY;
         }
         past[r][0] = m[r] = c->has_past ? 2 * rng_normal(rng) : -INFINITY;
         past[r][1] = l[r] = c->has_past ? 1 + (float)rng_uniform(rng) : 0;
@@ -272,8 +331,12 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
      * key's index modulo the vector length. */
     for (size_t r = 0; r < c->rows; r += 1 + c->rows / 5)
         for (int shift = 0; shift <= 64; shift += 64) {
-            const struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift,
-                                             NULL};
+            struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift, NULL};
+            uint64_t bits[MAX_KEYS / 64 + 1] = {0};
+            if (visible[r].bits) {
+                memcpy(bits + shift / 64, visible[r].bits, (c->keys + 63) / 64 * sizeof *bits);
+                see.bits = bits;
+            }
             memset(alone, 0xff, (width + 64) * sizeof(float));
             memcpy(alone + shift, before + r * width, width * sizeof(float));
             float state[2] = {past[r][0], past[r][1]}, f = NAN;
@@ -283,15 +346,29 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
                   shift, (double)state[0], (double)state[1], (double)f, (double)m[r], (double)l[r],
                   (double)factor[r]);
             for (int32_t j = see.begin; j < see.end; j++)
-                CHECK(same_bits(alone[j], scores[r * width + (size_t)(j - shift)]),
+                CHECK(!sees(see, j) || same_bits(alone[j], scores[r * width + (size_t)(j - shift)]),
                       "row %zu alone, shifted by %d, differs at %d", r, shift, (int)j);
         }
-}
 
-static struct attn_visible any_range(struct rng *rng, size_t keys) {
-    const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys + 1);
-    const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
-    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, NULL};
+    /* The same bits where scores of -inf do what bits did. */
+    for (size_t r = 0; r < c->rows; r++) {
+        struct attn_visible see = visible[r];
+        if (!see.bits)
+            continue;
+        memcpy(alone, before + r * width, width * sizeof(float));
+        for (int32_t j = see.begin; j < see.end; j++)
+            if (!sees(see, j))
+                alone[j] = -INFINITY;
+        see.bits = NULL;
+        float state[2] = {past[r][0], past[r][1]}, f = NAN;
+        set->softmax_rows(alone, width, 1, &see, &state[0], &state[1], &f);
+        CHECK(same_bits(state[0], m[r]) && same_bits(state[1], l[r]) && same_bits(f, factor[r]),
+              "row %zu with -inf: m %a l %a factor %a, with bits %a %a %a", r, (double)state[0],
+              (double)state[1], (double)f, (double)m[r], (double)l[r], (double)factor[r]);
+        for (int32_t j = see.begin; j < see.end; j++)
+            CHECK(!sees(visible[r], j) || same_bits(alone[j], scores[r * width + (size_t)j]),
+                  "row %zu with -inf differs at %d", r, (int)j);
+    }
 }
 
 Test(kernels, softmax) {
@@ -313,12 +390,16 @@ Test(kernels, softmax) {
             for (size_t r = 0; r < n; r++)
                 visible[r] = any_range(&rng, 70);
             softmax_try(sets[s], &by_rows, visible, &rng);
+            add_bits(visible, n, 70, n % 2, &rng);
+            softmax_try(sets[s], &by_rows, visible, &rng);
         }
         for (size_t i = 0; i < sizeof long_sizes / sizeof *long_sizes; i++) {
             const struct softmax_case c = {7, long_sizes[i], i % 2, i % 3 == 0, i % 2};
             for (size_t r = 0; r < 7; r++)
                 visible[r] = r ? any_range(&rng, long_sizes[i])
                                : (struct attn_visible){0, (int32_t)long_sizes[i], NULL};
+            softmax_try(sets[s], &c, visible, &rng);
+            add_bits(visible, 7, long_sizes[i], i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
         }
         for (int64_t i = check_count(500); i-- > 0;) {
@@ -327,6 +408,8 @@ Test(kernels, softmax) {
                                            i / 4 % 2};
             for (size_t r = 0; r < c.rows; r++)
                 visible[r] = any_range(&rng, c.keys);
+            if (i % 3)
+                add_bits(visible, c.rows, c.keys, i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
         }
     }
@@ -404,14 +487,16 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
     for (size_t j = 0; j < c->keys; j++) {
         bool is_seen = false;
         for (size_t r = 0; r < c->rows; r++)
-            is_seen |= (int32_t)j >= visible[r].begin && (int32_t)j < visible[r].end;
+            is_seen |= sees(visible[r], (int32_t)j);
         if (is_seen || c->stride == 0)
             fill(values + (int64_t)j * c->stride, c->dim, j % 7 == 3 ? c->kind : KIND_NORMAL, rng);
     }
     for (size_t r = 0; r < c->rows; r++) {
         factors[r] = (float)rng_uniform(rng);
         for (int32_t j = visible[r].begin; j < visible[r].end; j++)
-            weights[r * width + (size_t)j] = j % 5 == 4 ? 0 : (float)rng_uniform(rng);
+            weights[r * width + (size_t)j] = !sees(visible[r], j) ? NAN
+                                             : j % 5 == 4         ? 0
+                                                                  : (float)rng_uniform(rng);
         for (size_t f = 0; c->has_factor && f < c->dim; f++)
             acc[r * acc_stride + f] = rng_normal(rng);
     }
@@ -427,8 +512,9 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
             if (factor)
                 want = before[r * acc_stride + f] * factor[r];
             for (int32_t j = visible[r].begin; j < visible[r].end; j++)
-                want = chain_link(set, weights[r * width + (size_t)j],
-                                  values[j * c->stride + (int64_t)f], want);
+                if (sees(visible[r], j))
+                    want = chain_link(set, weights[r * width + (size_t)j],
+                                      values[j * c->stride + (int64_t)f], want);
             CHECK(same_bits(a[f], want), "row %zu feature %zu: %a, the chain gives %a", r, f,
                   (double)a[f], (double)want);
         }
@@ -501,6 +587,36 @@ Test(kernels, pv) {
                                       (enum kind)rng_below(&rng, N_KINDS)};
             for (size_t r = 0; r < c.rows; r++)
                 visible[r] = any_range(&rng, c.keys);
+            pv_try(sets[s], &c, visible, &rng);
+        }
+    }
+}
+
+/* Rows with bits: alone, so that what is hidden from it is NaN, and in tiles where neighbours see the
+ * same, other keys, or have no bits. */
+Test(kernels, pv_of_masked_rows) {
+    const struct attn_kernels *sets[8];
+    const size_t n_sets = check_kernel_sets(sets);
+    struct rng rng = {5};
+    for (size_t s = 0; s < n_sets; s++) {
+        struct attn_visible visible[MAX_ROWS];
+        for (int64_t i = 0; i < 71 + check_count(400); i++) {
+            const size_t dim = i < 70 ? (size_t)i + 1 : i % 3 ? 128 : (size_t)(1 + i % 150);
+            const int64_t gap = rng_below(&rng, 9);
+            struct pv_case c = {(size_t)(1 + rng_below(&rng, 25)),
+                                (size_t)(1 + rng_below(&rng, i % 4 ? 150 : 600)),
+                                dim,
+                                (i % 5 ? 1 : -1) * ((int64_t)dim + gap),
+                                (size_t)rng_below(&rng, 9),
+                                i % 2,
+                                i / 2 % 2,
+                                i % 3 ? KIND_NORMAL : (enum kind)rng_below(&rng, N_KINDS)};
+            for (size_t r = 0; r < c.rows; r++)
+                visible[r] = rng_below(&rng, 3) ? (struct attn_visible){0, (int32_t)c.keys, NULL}
+                                                : any_range(&rng, c.keys);
+            add_bits(visible, c.rows, c.keys, i % 2, &rng);
+            pv_try(sets[s], &c, visible, &rng);
+            c.rows = 1;
             pv_try(sets[s], &c, visible, &rng);
         }
     }
