@@ -20,12 +20,13 @@ static const char help[] =
     "usage: attn verify [--isa NAME]\n"
     "\n"
     "Computes a built-in grid of problems with every kernel set that can run here (or the\n"
-    "one named), compares output, lse and weights with attention in double precision, and\n"
-    "prints the worst error of each and how much of the bound in attn.h it is. What no row\n"
-    "may see is NaN. Exit status 1 if anything is beyond its bound.\n";
+    "one named), compares output, lse, weights and scores with attention in double precision,\n"
+    "and prints the worst error of each and how much of the bound in attn.h it is. What no\n"
+    "row may see is NaN. Exit status 1 if anything is beyond its bound.\n";
 
 #define MAX_SETS 16
 #define MAX_BATCH 4
+#define MAX_HEADS 64
 
 /* What the tensors hold beside normally distributed numbers. */
 enum kind {
@@ -50,6 +51,29 @@ static const char *const kind_names[] = {
 /* Key counts in use. */
 enum kv_use { ALL_KEYS, SOME_KEYS };
 
+/* What else the problem has; a mask is one of the first four. */
+enum modifier {
+    BOOL_MASK = ATTN_MASK_BOOL,
+    F32_MASK = ATTN_MASK_F32,
+    F16_MASK = ATTN_MASK_F16,
+    BITS_MASK = ATTN_MASK_BITS,
+    ANY_MASK = 7,
+    WINDOW = 1 << 3,
+    SOFTCAP = 1 << 4,
+    ALIBI = 1 << 5,
+    SINKS = 1 << 6,
+    RAGGED = 1 << 7,
+    PAST = 1 << 8,
+    FORWARD = 1 << 9, /* aligned, but not causal */
+    EVERYTHING = WINDOW | SOFTCAP | ALIBI | SINKS | RAGGED | PAST,
+};
+static const struct {
+    int modifier;
+    const char *name;
+} modifier_names[] = {{WINDOW, ", window"}, {SOFTCAP, ", softcap"}, {ALIBI, ", ALiBi"},
+                      {SINKS, ", sinks"},   {RAGGED, ", ragged"},   {PAST, ", past"}};
+static const char *const mask_names[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bits"};
+
 #define FREE ATTN_ALIGN_UNSET /* not causal */
 #define TOP ATTN_ALIGN_TOP_LEFT
 #define BOTTOM ATTN_ALIGN_BOTTOM_RIGHT
@@ -60,70 +84,100 @@ struct grid_case {
     attn_align causal;
     enum kv_use kv_use;
     enum kind kind;
+    int with; /* modifiers */
 };
 static const struct grid_case grid[] = {
     /* Smallest sizes, odd dims, tails of every vector length. */
-    {1, 1, 1, 1, 1, 1, 1, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 2, 3, 2, 5, FREE, ALL_KEYS, NORMAL},
-    {2, 3, 3, 5, 7, 3, 4, FREE, ALL_KEYS, NORMAL},
-    {1, 2, 2, 17, 33, 15, 9, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 9, 31, 17, 31, TOP, ALL_KEYS, NORMAL},
-    {2, 2, 1, 16, 64, 32, 33, FREE, SOME_KEYS, NORMAL},
-    {1, 1, 1, 33, 65, 63, 1, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 7, 129, 1, 65, BOTTOM, ALL_KEYS, NORMAL},
-    {1, 1, 1, 63, 63, 64, 64, TOP, ALL_KEYS, NORMAL},
-    {1, 1, 1, 65, 96, 128, 128, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 3, 40, 300, 257, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 20, 600, 300, 20, BOTTOM, ALL_KEYS, NORMAL},
-    {1, 1, 1, 2, 300, 1024, 8, FREE, ALL_KEYS, NORMAL},
+    {1, 1, 1, 1, 1, 1, 1, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 2, 3, 2, 5, FREE, ALL_KEYS, NORMAL, 0},
+    {2, 3, 3, 5, 7, 3, 4, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 2, 2, 17, 33, 15, 9, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 9, 31, 17, 31, TOP, ALL_KEYS, NORMAL, 0},
+    {2, 2, 1, 16, 64, 32, 33, FREE, SOME_KEYS, NORMAL, 0},
+    {1, 1, 1, 33, 65, 63, 1, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 7, 129, 1, 65, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 63, 63, 64, 64, TOP, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 65, 96, 128, 128, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 3, 40, 300, 257, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 20, 600, 300, 20, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 2, 300, 1024, 8, FREE, ALL_KEYS, NORMAL, 0},
     /* Grouped and multi-query heads. */
-    {1, 8, 2, 12, 50, 40, 24, FREE, ALL_KEYS, NORMAL},
-    {2, 6, 1, 4, 70, 16, 16, BOTTOM, SOME_KEYS, NORMAL},
-    {1, 32, 8, 1, 200, 16, 16, FREE, ALL_KEYS, NORMAL},
-    {3, 4, 2, 3, 90, 80, 80, AT, SOME_KEYS, NORMAL},
+    {1, 8, 2, 12, 50, 40, 24, FREE, ALL_KEYS, NORMAL, 0},
+    {2, 6, 1, 4, 70, 16, 16, BOTTOM, SOME_KEYS, NORMAL, 0},
+    {1, 32, 8, 1, 200, 16, 16, FREE, ALL_KEYS, NORMAL, 0},
+    {3, 4, 2, 3, 90, 80, 80, AT, SOME_KEYS, NORMAL, 0},
     /* Causal in all alignments, also with more rows than keys and rows that see nothing. */
-    {2, 2, 2, 30, 20, 24, 24, TOP, ALL_KEYS, NORMAL},
-    {2, 2, 2, 30, 20, 24, 24, BOTTOM, ALL_KEYS, NORMAL},
-    {4, 1, 1, 25, 40, 8, 12, BOTTOM, SOME_KEYS, NORMAL},
-    {4, 2, 1, 25, 40, 20, 12, AT, ALL_KEYS, NORMAL},
-    {4, 1, 1, 10, 130, 12, 12, AT, SOME_KEYS, NORMAL},
-    {1, 1, 1, 130, 130, 48, 48, TOP, ALL_KEYS, NORMAL},
-    {2, 1, 1, 6, 0, 8, 8, FREE, ALL_KEYS, NORMAL},
+    {2, 2, 2, 30, 20, 24, 24, TOP, ALL_KEYS, NORMAL, 0},
+    {2, 2, 2, 30, 20, 24, 24, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {4, 1, 1, 25, 40, 8, 12, BOTTOM, SOME_KEYS, NORMAL, 0},
+    {4, 2, 1, 25, 40, 20, 12, AT, ALL_KEYS, NORMAL, 0},
+    {4, 1, 1, 10, 130, 12, 12, AT, SOME_KEYS, NORMAL, 0},
+    {1, 1, 1, 130, 130, 48, 48, TOP, ALL_KEYS, NORMAL, 0},
+    {2, 1, 1, 6, 0, 8, 8, FREE, ALL_KEYS, NORMAL, 0},
     /* Around tiles and spans of 512 keys, and beyond 4096, where spans grow. */
-    {1, 2, 1, 3, 511, 16, 16, FREE, ALL_KEYS, NORMAL},
-    {1, 2, 1, 3, 512, 16, 16, BOTTOM, ALL_KEYS, NORMAL},
-    {1, 2, 1, 3, 513, 16, 16, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 70, 1025, 15, 15, BOTTOM, ALL_KEYS, NORMAL},
-    {1, 2, 1, 2, 4095, 16, 16, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 1, 4096, 16, 16, FREE, ALL_KEYS, NORMAL},
-    {1, 2, 1, 2, 4097, 16, 16, BOTTOM, ALL_KEYS, NORMAL},
-    {4, 1, 1, 2, 4500, 7, 5, BOTTOM, SOME_KEYS, NORMAL},
-    {1, 1, 1, 2, 9001, 8, 8, FREE, ALL_KEYS, NORMAL},
-    {1, 1, 1, 1, 17000, 8, 8, FREE, ALL_KEYS, NORMAL},
+    {1, 2, 1, 3, 511, 16, 16, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 2, 1, 3, 512, 16, 16, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {1, 2, 1, 3, 513, 16, 16, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 70, 1025, 15, 15, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {1, 2, 1, 2, 4095, 16, 16, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 1, 4096, 16, 16, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 2, 1, 2, 4097, 16, 16, BOTTOM, ALL_KEYS, NORMAL, 0},
+    {4, 1, 1, 2, 4500, 7, 5, BOTTOM, SOME_KEYS, NORMAL, 0},
+    {1, 1, 1, 2, 9001, 8, 8, FREE, ALL_KEYS, NORMAL, 0},
+    {1, 1, 1, 1, 17000, 8, 8, FREE, ALL_KEYS, NORMAL, 0},
     /* Values that hurt. */
-    {1, 2, 2, 9, 70, 20, 20, FREE, ALL_KEYS, EQUAL},
-    {1, 1, 1, 2, 1100, 16, 16, FREE, ALL_KEYS, EQUAL},
-    {1, 2, 1, 20, 75, 33, 17, FREE, ALL_KEYS, HUGE_KEY},
-    {1, 1, 1, 5, 700, 16, 16, BOTTOM, ALL_KEYS, HUGE_KEY},
-    {2, 2, 1, 20, 40, 33, 17, TOP, ALL_KEYS, MINUS_INF},
-    {1, 1, 1, 4, 600, 9, 9, FREE, ALL_KEYS, MINUS_INF},
-    {2, 2, 1, 20, 40, 33, 17, FREE, SOME_KEYS, NAN_QUERY},
-    {1, 1, 1, 40, 45, 17, 16, BOTTOM, ALL_KEYS, NAN_QUERY},
-    {2, 2, 1, 30, 30, 33, 17, TOP, ALL_KEYS, NAN_KEY},
-    {1, 1, 1, 560, 1060, 4, 4, BOTTOM, ALL_KEYS, NAN_KEY},
-    {1, 1, 1, 11, 90, 19, 21, FREE, ALL_KEYS, TINY},
+    {1, 2, 2, 9, 70, 20, 20, FREE, ALL_KEYS, EQUAL, 0},
+    {1, 1, 1, 2, 1100, 16, 16, FREE, ALL_KEYS, EQUAL, 0},
+    {1, 2, 1, 20, 75, 33, 17, FREE, ALL_KEYS, HUGE_KEY, 0},
+    {1, 1, 1, 5, 700, 16, 16, BOTTOM, ALL_KEYS, HUGE_KEY, 0},
+    {2, 2, 1, 20, 40, 33, 17, TOP, ALL_KEYS, MINUS_INF, 0},
+    {1, 1, 1, 4, 600, 9, 9, FREE, ALL_KEYS, MINUS_INF, 0},
+    {2, 2, 1, 20, 40, 33, 17, FREE, SOME_KEYS, NAN_QUERY, 0},
+    {1, 1, 1, 40, 45, 17, 16, BOTTOM, ALL_KEYS, NAN_QUERY, 0},
+    {2, 2, 1, 30, 30, 33, 17, TOP, ALL_KEYS, NAN_KEY, 0},
+    {1, 1, 1, 560, 1060, 4, 4, BOTTOM, ALL_KEYS, NAN_KEY, 0},
+    {1, 1, 1, 11, 90, 19, 21, FREE, ALL_KEYS, TINY, 0},
+    /* Each modifier alone, in one tile and across a span's end, then together. */
+    {2, 4, 2, 13, 75, 20, 18, FREE, SOME_KEYS, NORMAL, BOOL_MASK},
+    {2, 4, 2, 13, 75, 20, 18, BOTTOM, ALL_KEYS, NORMAL, BITS_MASK},
+    {1, 2, 1, 13, 700, 12, 12, FREE, ALL_KEYS, NORMAL, BITS_MASK},
+    {2, 4, 2, 13, 75, 20, 18, FREE, SOME_KEYS, NORMAL, F32_MASK},
+    {1, 2, 1, 5, 700, 12, 12, TOP, ALL_KEYS, NORMAL, F16_MASK},
+    {2, 2, 1, 40, 90, 16, 16, BOTTOM, SOME_KEYS, NORMAL, WINDOW},
+    {1, 2, 1, 20, 1100, 8, 8, BOTTOM, ALL_KEYS, NORMAL, WINDOW | FORWARD},
+    {2, 3, 3, 13, 75, 20, 18, FREE, ALL_KEYS, NORMAL, SOFTCAP},
+    {1, 2, 1, 4, 600, 12, 12, BOTTOM, ALL_KEYS, HUGE_KEY, SOFTCAP},
+    {1, 6, 2, 13, 75, 20, 18, BOTTOM, ALL_KEYS, NORMAL, ALIBI},
+    {1, 2, 1, 4, 5000, 8, 8, TOP, ALL_KEYS, NORMAL, ALIBI | FORWARD},
+    {3, 4, 2, 5, 70, 16, 16, FREE, SOME_KEYS, NORMAL, SINKS},
+    {1, 2, 1, 2, 1300, 8, 8, BOTTOM, ALL_KEYS, MINUS_INF, SINKS},
+    {4, 2, 1, 37, 80, 16, 12, BOTTOM, SOME_KEYS, NORMAL, RAGGED},
+    {3, 2, 2, 9, 129, 16, 12, FREE, ALL_KEYS, NORMAL, PAST},
+    {2, 2, 1, 30, 1000, 8, 9, BOTTOM, SOME_KEYS, NORMAL, PAST},
+    {3, 4, 2, 29, 130, 17, 9, BOTTOM, SOME_KEYS, NORMAL, F32_MASK | EVERYTHING},
+    {3, 4, 2, 29, 700, 9, 5, AT, ALL_KEYS, NORMAL, F16_MASK | EVERYTHING},
+    {2, 4, 1, 29, 600, 9, 5, TOP, ALL_KEYS, NAN_KEY, BITS_MASK | EVERYTHING},
+    {2, 4, 4, 29, 90, 9, 33, BOTTOM, ALL_KEYS, NAN_QUERY, BOOL_MASK | EVERYTHING},
 };
 #define N_CHOSEN ((int)(sizeof grid / sizeof grid[0]))
-#define N_CASES (N_CHOSEN + 55) /* the rest is random */
+#define N_CASES (N_CHOSEN + 95) /* the rest is random */
 
-static const char *case_text(const struct grid_case *g, char *text, size_t size) {
-    static const char *const causal[] = {[FREE] = "",
-                                         [TOP] = ", causal top-left",
-                                         [BOTTOM] = ", causal bottom-right",
-                                         [AT] = ", causal at offsets"};
-    snprintf(text, size, "[%d %d/%d %dx%d d%d/%d%s%s%s]", g->batch, g->q_heads, g->kv_heads,
-             g->q_len, g->kv_cap, g->qk_dim, g->v_dim, causal[g->causal],
-             g->kv_use == SOME_KEYS ? ", kv_len" : "", kind_names[g->kind]);
+#define TEXT_SIZE 192
+static const char *case_text(const struct grid_case *g, char text[TEXT_SIZE]) {
+    static const char *const aligned[] = {
+        [FREE] = "", [TOP] = "top-left", [BOTTOM] = "bottom-right", [AT] = "at offsets"};
+    int n = snprintf(text, TEXT_SIZE, "[%d %d/%d %dx%d d%d/%d", g->batch, g->q_heads, g->kv_heads,
+                     g->q_len, g->kv_cap, g->qk_dim, g->v_dim);
+    if (g->causal != FREE)
+        n += snprintf(text + n, (size_t)(TEXT_SIZE - n), ", %s%s",
+                      g->with & FORWARD ? "" : "causal ", aligned[g->causal]);
+    n += snprintf(text + n, (size_t)(TEXT_SIZE - n), "%s%s%s",
+                  g->kv_use == SOME_KEYS ? ", kv_len" : "", kind_names[g->kind],
+                  mask_names[g->with & ANY_MASK]);
+    for (size_t i = 0; i < sizeof modifier_names / sizeof modifier_names[0]; i++)
+        if (g->with & modifier_names[i].modifier)
+            n += snprintf(text + n, (size_t)(TEXT_SIZE - n), "%s", modifier_names[i].name);
+    snprintf(text + n, (size_t)(TEXT_SIZE - n), "]");
     return text;
 }
 
@@ -163,6 +217,11 @@ static struct grid_case case_at(int index) {
     g.causal = (attn_align)random_below(4);
     g.kv_use = (enum kv_use)random_below(2);
     g.kind = (enum kind)(random_below(2) ? NORMAL : random_below(TINY + 1));
+    if (random_below(2))
+        return g;
+    g.with = random_below(BITS_MASK + 1);
+    for (int modifier = WINDOW; modifier <= FORWARD; modifier *= 2)
+        g.with |= random_below(3) ? 0 : modifier;
     return g;
 }
 
@@ -176,64 +235,158 @@ static float *random_tensor(size_t count, float factor) {
 /* A case with its tensors, and room for the outputs of every kernel set, one after the other. */
 struct trial {
     attn_problem problem;
-    float *q, *k, *v, *out, *lse, *weights;
+    float *q, *k, *v, *past_k, *past_v, *out, *lse, *weights, *scores;
+    void *mask;
     size_t out_count, lse_count, weight_count;
-    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH];
+    int64_t kv_len[MAX_BATCH], offset[MAX_BATCH], past_len[MAX_BATCH], cu_q[MAX_BATCH + 1];
+    int64_t window[2];
+    float alibi[MAX_HEADS], sinks[MAX_HEADS];
 };
 
 static void trial_free(struct trial *t) {
-    float *const all[] = {t->q, t->k, t->v, t->out, t->lse, t->weights};
+    float *const all[] = {t->q,   t->k,   t->v,       t->past_k, t->past_v,
+                          t->out, t->lse, t->weights, t->scores};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
+    free(t->mask);
+}
+
+static float *row_of(const attn_input *t, int64_t b, int64_t h, int64_t token, float *base) {
+    return base + b * t->stride_batch + h * t->stride_head + token * t->stride_token;
+}
+
+static int is_seen(const attn_problem *p, int64_t b, int64_t g, int64_t j) {
+    const int64_t group = p->q_heads / p->kv_heads;
+    for (int64_t h = g * group; h < (g + 1) * group; h++)
+        for (int64_t i = oracle_rows(p, b); i-- > 0;)
+            if (oracle_sees(p, b, h, i, j))
+                return 1;
+    return 0;
+}
+
+/* Gives key j of a sequence, at a token of one of its two pieces, what the kind asks for, and NaN
+ * if no row sees it. */
+static void spoil_key(const struct grid_case *g, struct trial *t, int64_t b, int64_t head,
+                      int64_t j, float *key, float *value) {
+    const size_t d = (size_t)g->qk_dim, dv = (size_t)g->v_dim;
+    if (g->kind == EQUAL)
+        for (size_t c = 0; c < d; c++)
+            key[c] = 0.25f * (float)(c % 5) - 0.5f;
+    if (g->kind == HUGE_KEY && j == g->kv_cap / 3)
+        key[d / 2] *= 300;
+    if (g->kind == MINUS_INF && j % 3 == 0)
+        key[0] = -INFINITY;
+    if (g->kind == NAN_KEY && j == g->kv_cap / 2)
+        key[d / 2] = NAN, value[dv / 2] = INFINITY;
+    if (is_seen(&t->problem, b, head, j))
+        return;
+    for (size_t c = 0; c < d; c++)
+        key[c] = NAN;
+    for (size_t c = 0; c < dv; c++)
+        value[c] = NAN;
 }
 
 static void spoil(const struct grid_case *g, struct trial *t) {
-    const size_t d = (size_t)g->qk_dim, dv = (size_t)g->v_dim;
+    const attn_problem *p = &t->problem;
+    const size_t d = (size_t)g->qk_dim;
     const size_t n_queries = (size_t)(g->batch * g->q_heads * g->q_len);
-    const size_t n_keys = (size_t)(g->batch * g->kv_heads * g->kv_cap);
-    const size_t cap = (size_t)g->kv_cap;
     for (size_t n = 0; n < n_queries; n++) {
         if (g->kind == NAN_QUERY && n % 3 == 1)
             t->q[n * d + n % d] = NAN;
         if (g->kind == MINUS_INF)
             t->q[n * d] = fabsf(t->q[n * d]) + 0.125f;
     }
-    for (size_t n = 0; n < n_keys; n++) {
-        const size_t j = n % cap;
-        float *key = t->k + n * d, *value = t->v + n * dv;
-        if (g->kind == EQUAL)
-            memcpy(key, t->k, d * sizeof *key);
-        if (g->kind == HUGE_KEY && j == cap / 3)
-            key[d / 2] *= 300;
-        if (g->kind == MINUS_INF && j % 3 == 0)
-            key[0] = -INFINITY;
-        if (g->kind == NAN_KEY && j == cap / 2)
-            key[d / 2] = NAN, value[dv / 2] = INFINITY;
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->kv_heads; h++) {
+            const int64_t past = p->past_len ? p->past_len[b] : 0;
+            for (int64_t n = 0; n < p->past_cap; n++) /* what is behind past_len is no key */
+                spoil_key(g, t, b, h, n < past ? n : INT64_MAX,
+                          row_of(&p->past_k, b, h, n, t->past_k),
+                          row_of(&p->past_v, b, h, n, t->past_v));
+            for (int64_t n = 0; n < p->kv_cap; n++)
+                spoil_key(g, t, b, h, past + n, row_of(&p->k, b, h, n, t->k),
+                          row_of(&p->v, b, h, n, t->v));
+        }
+}
 
-        /* What no row sees. */
-        const size_t b = n / cap / (size_t)g->kv_heads;
-        const int64_t last = t->offset[b] + g->q_len - 1;
-        if ((int64_t)j >= t->kv_len[b] || (g->causal != FREE && (int64_t)j > last)) {
-            for (size_t c = 0; c < d; c++)
-                key[c] = NAN;
-            for (size_t c = 0; c < dv; c++)
-                value[c] = NAN;
+/* A quarter of the places hide, and more in some rows: everything, or two thirds at the front. */
+static int set_mask(const struct grid_case *g, struct trial *t) {
+    attn_mask *m = &t->problem.mask;
+    const size_t sizes[] = {0, 1, sizeof(float), sizeof(uint16_t), 1};
+    const size_t heads = (size_t)g->q_heads, keys = (size_t)g->kv_cap;
+    const size_t rows = (size_t)(g->batch * g->q_len) * heads;
+    m->type = (attn_mask_type)(g->with & ANY_MASK);
+    if (m->type == ATTN_MASK_NONE)
+        return 0;
+    t->mask = cli_allocate(rows * (keys + 1), sizes[m->type]);
+    if (!t->mask)
+        return -1;
+    const size_t stride = m->type == ATTN_MASK_BITS ? (keys + 7) / 8 : keys;
+    for (size_t r = 0; r < rows; r++) {
+        const size_t first = r % 5 == 4 ? keys : r % 5 == 3 ? keys * 2 / 3 : 0;
+        for (size_t j = 0; j < keys; j++) {
+            const int is_hidden = j < first || random_below(4) == 0;
+            const int eighths = random_below(16) - 8;
+            const size_t at = r * stride + j;
+            if (m->type == ATTN_MASK_BOOL)
+                ((uint8_t *)t->mask)[at] = (uint8_t)(is_hidden ? 0 : 1 + j % 255);
+            if (m->type == ATTN_MASK_F32)
+                ((float *)t->mask)[at] = is_hidden ? -INFINITY : (float)eighths / 8;
+            if (m->type == ATTN_MASK_F16) /* from 0.5 to 1, of either sign */
+                ((uint16_t *)t->mask)[at] =
+                    is_hidden ? 0xfc00
+                              : (uint16_t)((eighths & 1) << 15 | 0x3800 | (eighths + 8) << 6);
+            if (m->type == ATTN_MASK_BITS) {
+                uint8_t *byte = (uint8_t *)t->mask + r * stride + j / 8;
+                *byte = (uint8_t)((j % 8 ? *byte : 0) | !is_hidden << j % 8);
+            }
         }
     }
+    m->data = t->mask;
+    m->n_keys = g->kv_cap;
+    m->stride_key = m->type != ATTN_MASK_BITS;
+    m->stride_query = (int64_t)stride;
+    m->stride_head = (int64_t)stride * g->q_len;
+    m->stride_batch = (int64_t)stride * g->q_len * g->q_heads;
+    return 0;
+}
+
+/* Positions, lengths and parameters. g->kv_cap counts the keys of both pieces. */
+static void set_options(const struct grid_case *g, struct trial *t) {
+    attn_problem *p = &t->problem;
+    for (int64_t b = 0; b < g->batch; b++) {
+        t->cu_q[b + 1] = g->q_len * (b + 1) * (b + 1) / (g->batch * g->batch);
+        t->past_len[b] = p->past_cap - b < 0 ? 0 : p->past_cap - b;
+        const int64_t keys = (g->with & PAST ? t->past_len[b] : 0) + p->kv_cap;
+        const int64_t some[MAX_BATCH] = {keys * 2 / 3, keys, 0, keys > 0};
+        const int64_t offsets[MAX_BATCH] = {3, -g->q_len / 2, g->kv_cap, -g->q_len - 1};
+        t->kv_len[b] = some[b];
+        t->offset[b] = offsets[b];
+    }
+    p->causal = g->causal != FREE && !(g->with & FORWARD);
+    p->align = g->causal;
+    if (g->causal == FREE && g->with & (WINDOW | ALIBI))
+        p->align = BOTTOM;
+    p->offset = g->causal == AT ? t->offset : NULL;
+    p->kv_len = g->kv_use == SOME_KEYS ? t->kv_len : NULL;
+    p->past_len = g->with & PAST ? t->past_len : NULL;
+    p->cu_q = g->with & RAGGED ? t->cu_q : NULL;
+    t->window[0] = g->kv_cap / 4, t->window[1] = 2;
+    p->window = g->with & WINDOW ? t->window : NULL;
+    p->softcap = g->with & SOFTCAP ? 1.5f : 0;
+    for (int h = 0; h < g->q_heads; h++) {
+        t->alibi[h] = ldexpf(1, -1 - h % 8);
+        t->sinks[h] = random_normal();
+    }
+    p->alibi = g->with & ALIBI ? t->alibi : NULL;
+    p->sinks = g->with & SINKS ? t->sinks : NULL;
 }
 
 static int trial_make(const struct grid_case *g, int n_sets, struct trial *t) {
     memset(t, 0, sizeof *t);
-    for (int b = 0; b < g->batch; b++) {
-        const int64_t some[MAX_BATCH] = {g->kv_cap * 2 / 3, g->kv_cap, 0, 1};
-        const int64_t offsets[MAX_BATCH] = {3, -g->q_len / 2, g->kv_cap, -g->q_len - 1};
-        t->kv_len[b] = g->kv_use == SOME_KEYS ? some[b] : g->kv_cap;
-        t->offset[b] = g->causal == BOTTOM ? t->kv_len[b] - g->q_len
-                       : g->causal == AT   ? offsets[b]
-                                           : 0;
-    }
     const size_t rows = (size_t)(g->batch * g->q_heads * g->q_len);
     const size_t keys = (size_t)(g->batch * g->kv_heads * g->kv_cap);
+    const int64_t past = g->with & PAST ? g->kv_cap / 3 : 0, now = g->kv_cap - past;
     const float factor = g->kind == TINY ? 1e-39f : 1;
     t->out_count = rows * (size_t)g->v_dim;
     t->lse_count = rows;
@@ -241,26 +394,32 @@ static int trial_make(const struct grid_case *g, int n_sets, struct trial *t) {
     t->q = random_tensor(rows * (size_t)g->qk_dim, 1);
     t->k = random_tensor(keys * (size_t)g->qk_dim, factor);
     t->v = random_tensor(keys * (size_t)g->v_dim, factor);
+    t->past_k = random_tensor(past ? keys * (size_t)g->qk_dim : 0, factor);
+    t->past_v = random_tensor(past ? keys * (size_t)g->v_dim : 0, factor);
     t->out = cli_allocate((size_t)n_sets * t->out_count, sizeof(float));
     t->lse = cli_allocate((size_t)n_sets * t->lse_count, sizeof(float));
     t->weights = cli_allocate((size_t)n_sets * t->weight_count, sizeof(float));
-    if (!t->q || !t->k || !t->v || !t->out || !t->lse || !t->weights)
+    t->scores = cli_allocate((size_t)n_sets * t->weight_count, sizeof(float));
+    if (!t->q || !t->k || !t->v || !t->past_k || !t->past_v || !t->out || !t->lse || !t->weights ||
+        !t->scores)
         return -1;
-    spoil(g, t);
 
     attn_problem *p = &t->problem;
-    *p = attn_problem_bhld(g->batch, g->q_heads, g->kv_heads, g->q_len, g->kv_cap, g->qk_dim,
-                           g->v_dim, t->q, t->k, t->v, t->out);
-    p->causal = g->causal != FREE;
-    p->align = g->causal;
-    p->offset = g->causal == AT ? t->offset : NULL;
-    p->kv_len = g->kv_use == SOME_KEYS ? t->kv_len : NULL;
+    *p = attn_problem_bhld(g->batch, g->q_heads, g->kv_heads, g->q_len, now, g->qk_dim, g->v_dim,
+                           t->q, t->k, t->v, t->out);
+    p->past_cap = past;
+    p->past_k = p->k, p->past_k.data = t->past_k;
+    p->past_v = p->v, p->past_v.data = t->past_v;
     p->lse.data = t->lse;
-    p->lse.stride_token = 1, p->lse.stride_head = g->q_len;
-    p->lse.stride_batch = (int64_t)g->q_heads * g->q_len;
     p->weights.data = t->weights;
     p->weights.stride_token = g->kv_cap, p->weights.stride_head = (int64_t)g->q_len * g->kv_cap;
     p->weights.stride_batch = (int64_t)g->q_heads * g->q_len * g->kv_cap;
+    p->scores = p->weights, p->scores.data = t->scores;
+    p->scores_at = (attn_score_stage)(g->qk_dim % 3);
+    set_options(g, t);
+    if (set_mask(g, t))
+        return -1;
+    spoil(g, t);
     return 0;
 }
 
@@ -277,6 +436,7 @@ static const attn_problem *outputs_of(struct trial *t, int set) {
     t->problem.out.data = t->out + (size_t)set * t->out_count;
     t->problem.lse.data = t->lse + (size_t)set * t->lse_count;
     t->problem.weights.data = t->weights + (size_t)set * t->weight_count;
+    t->problem.scores.data = t->scores + (size_t)set * t->weight_count;
     return &t->problem;
 }
 
@@ -287,11 +447,11 @@ static int judge_trial(struct trial *t, struct record *records, int n_records) {
     struct oracle_row row;
     if (judge_allocate(p, &row))
         return -1;
-    const double work = (double)p->kv_cap * (double)(p->qk_dim + p->v_dim + 10);
+    const double work = (double)(p->past_cap + p->kv_cap) * (double)(p->qk_dim + p->v_dim + 10);
     const int64_t step = 1 + (int64_t)((double)p->q_len * (double)p->q_heads * work / 1e6);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->q_heads; h++)
-            for (int64_t i = h % step; i < p->q_len; i += step) {
+            for (int64_t i = h % step; i < oracle_rows(p, b); i += step) {
                 oracle_attend(p, b, h, i, &row);
                 for (int r = 0; r < n_records; r++)
                     judge_row(outputs_of(t, r), b, h, i, &row, &records[r].total);
@@ -306,13 +466,14 @@ static int compute_trial(struct trial *t, const struct grid_case *g, const struc
     memset(t->out, 0x5a, (size_t)n_records * t->out_count * sizeof(float));
     memset(t->lse, 0x5a, (size_t)n_records * t->lse_count * sizeof(float));
     memset(t->weights, 0x5a, (size_t)n_records * t->weight_count * sizeof(float));
+    memset(t->scores, 0x5a, (size_t)n_records * t->weight_count * sizeof(float));
     for (int r = 0; r < n_records; r++) {
         attn_status answer = attn_set_isa(records[r].isa);
         if (answer == ATTN_OK)
             answer = attn_forward_alloc(outputs_of(t, r), NULL);
-        char text[128];
+        char text[TEXT_SIZE];
         if (answer != ATTN_OK)
-            return cli_fail(-1, "%s: %s: %s", records[r].isa, case_text(g, text, sizeof text),
+            return cli_fail(-1, "%s: %s: %s", records[r].isa, case_text(g, text),
                             attn_status_string(answer));
     }
     return 0;
@@ -342,29 +503,29 @@ static int run_case(int index, struct record *records, int n_records) {
     return status;
 }
 
-static const char *case_name(int index, char *text, size_t size) {
+static const char *case_name(int index, char text[TEXT_SIZE]) {
     const struct grid_case g = case_at(index);
-    return case_text(&g, text, size);
+    return case_text(&g, text);
 }
 
 static int report(const struct record *records, int n_records) {
-    char text[128];
+    char text[TEXT_SIZE];
     int status = CLI_DONE;
-    printf("%-8s  %10s  %-26s  %s\n", "", "", "worst |error| of", "worst |error| / bound");
-    printf("%-8s  %10s  %-8s  %-7s  %-7s  %-7s %s\n", "kernels", "values", "out", "lse", "weights",
-           "", "in [batch heads rows x keys dims]");
+    printf("%-8s  %10s  %-35s  %s\n", "", "", "worst |error| of", "worst |error| / bound");
+    printf("%-8s  %10s  %-8s  %-7s  %-7s  %-7s  %-7s %s\n", "kernels", "values", "out", "lse",
+           "weights", "scores", "", "in [batch heads rows x keys dims]");
     for (int r = 0; r < n_records; r++) {
         const struct judgement *j = &records[r].total;
-        printf("%-8s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
-               j->values, j->worst_out, j->worst_lse, j->worst_weight, j->worst_ratio,
-               case_name(records[r].worst_case, text, sizeof text));
+        printf("%-8s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
+               j->values, j->worst_out, j->worst_lse, j->worst_weight, j->worst_score,
+               j->worst_ratio, case_name(records[r].worst_case, text));
     }
     for (int r = 0; r < n_records; r++)
         if (records[r].failed_case >= 0)
             status = cli_fail(CLI_FAILED,
                               "%s: %" PRId64 " of %" PRId64 " values beyond the bound, first in %s",
                               records[r].isa, records[r].total.failures, records[r].total.values,
-                              case_name(records[r].failed_case, text, sizeof text));
+                              case_name(records[r].failed_case, text));
     if (status == CLI_DONE)
         printf("\nAll within the bound that attn.h states.\n");
     return status;
