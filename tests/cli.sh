@@ -522,6 +522,24 @@ rm -f a.npy b.npy c.npy
     holds 'near($1 - $2, n % 40 <= int(n / 40) % 40)' biased.npy scaled.npy
     lower 40 40 $zero $nan | tensor mask.npy '<f4' '(40, 40)'
     equals causal.npy --mask mask.npy --causal
+    # What is timed are the pairs of row and key that see each other, 60 operations each.
+    operations() {
+        wanted=$1
+        shift
+        succeeds run $qkv --out got.npy --repeat 3 "$@"
+        cases=$((cases + 1))
+        tr '=' ' ' <../stdout | awk -v wanted="$wanted" '{ x = $4 * $6 * 1000 / wanted; exit !(x > 0.99 && x < 1.01) }' ||
+            fail "$*: not $wanted operations: $(cat ../stdout)"
+    }
+    operations $((60 * 8 * 1600))
+    operations $((60 * 8 * 820)) --causal
+    operations $((60 * 8 * 820)) --causal --mask mask.npy # NaN, but shown
+    operations $((60 * 8 * 117)) --window 2,0
+    operations $((60 * 8 * 17 * 40)) --kv-len 17
+    lower 40 40 '\000\000' '\000\374' | tensor mask.npy '<f2' '(40, 40)'
+    operations $((60 * 8 * 820)) --mask mask.npy
+    { copies 1 '\000' && copies 7 '\001'; } | tensor mask.npy '|b1' '(8, 1, 1)'
+    operations $((60 * 7 * 1600)) --mask mask.npy
     for shape in '(39, 40)' '(40, 41)' '(9, 40, 40)' '(2, 8, 40, 40)' '(1, 1, 1, 41)' '(0,)' '(40, 0)' '()' \
         '(0, 40, 40)' '(1, 1, 1, 1, 40)'; do
         npy mask.npy '|b1' False "$shape" $((1600 * 16))
