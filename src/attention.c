@@ -88,6 +88,29 @@ static void prefetch_keys(const struct attn_job *job, const struct attn_rows *ro
 #endif
 }
 
+/* Asks for the part of the mask that a block of rows meets on the tile of keys [begin, end). */
+static void prefetch_mask(const struct attn_job *job, const struct attn_rows *block, int64_t begin,
+                          int64_t end) {
+#if defined(__GNUC__)
+    static const int64_t bits_of_element[] = {0, 8, 32, 16, 1};
+    const attn_mask *mask = &job->c->p.mask;
+    const bool is_bits = mask->type == ATTN_MASK_BITS;
+    if (mask->type == ATTN_MASK_NONE || (mask->stride_key != 1 && !is_bits))
+        return;
+    const int64_t covered = end < mask->n_keys ? end : mask->n_keys;
+    const int64_t bytes = ((covered - begin) * bits_of_element[mask->type] + 7) / 8;
+    const void *last = NULL;
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
+        const char *at = attn_mask_row(job->c, row.batch, row.head, row.query, begin);
+        for (int64_t i = 0; at != last && i < bytes; i += 64)
+            __builtin_prefetch(at + i, 0, 3);
+        last = at;
+        __asm__ volatile("");
+    }
+#endif
+}
+
 /* Asks for the output of a block, which would otherwise wait for memory when it is written. */
 static void prefetch_output(const struct attn_job *job, const struct attn_rows *block) {
 #if defined(__GNUC__)
@@ -195,8 +218,12 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
             const struct attn_rows block = attn_row_block(rows, r);
             if (next.begin < next.end && (size_t)rows->n >= job->kernels->pack_min_rows)
                 prefetch_keys(job, rows, next.begin, next.end, r, r + block.n);
-            attend_block(job, w, rows, &block, s, begin, &tile, split);
             r += block.n;
+            if (r < rows->n) {
+                const struct attn_rows following = attn_row_block(rows, r);
+                prefetch_mask(job, &following, tile.begin, tile.end);
+            }
+            attend_block(job, w, rows, &block, s, begin, &tile, split);
         }
     }
 }

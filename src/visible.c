@@ -112,28 +112,38 @@ void attn_mask_bits(const struct attn_checked *c, const struct attn_kernels *ker
         bits_of_strided_bool(row, c->p.mask.stride_key, n, bits);
 }
 
-/* The ones of a word for keys at or after `key`, where bit 0 is key `word`. */
-static uint64_t ones_from(int32_t key, int32_t word) {
-    return key <= word ? UINT64_MAX : key - word >= 64 ? 0 : UINT64_MAX << (key - word);
+/* The ones of the word of keys [64 i, 64 i + 64) that lie in [begin, end), which meets it. */
+static uint64_t ones_in(int32_t i, int32_t begin, int32_t end) {
+    uint64_t ones = UINT64_MAX;
+    if (begin > 64 * i)
+        ones <<= begin - 64 * i;
+    if (end < 64 * i + 64)
+        ones &= (UINT64_C(1) << (end - 64 * i)) - 1;
+    return ones;
 }
 
 void attn_see_bits(const uint64_t *bits, struct attn_visible *see) {
-    int32_t first = see->end, last = see->begin - 1;
-    for (int32_t word = see->begin & -64; word < see->end; word += 64) {
-        const uint64_t shown =
-            bits[word / 64] & ones_from(see->begin, word) & ~ones_from(see->end, word);
-        if (!shown)
-            continue;
-        if (first == see->end)
-            first = word + __builtin_ctzll(shown);
-        last = word + 63 - __builtin_clzll(shown);
-    }
-    *see = (struct attn_visible){first, last + 1, NULL};
-    for (int32_t word = first & -64; word < see->end; word += 64) {
-        const uint64_t inside = ones_from(first, word) & ~ones_from(see->end, word);
-        if ((bits[word / 64] & inside) != inside)
-            see->bits = bits;
-    }
-    if (first > last)
+    if (see->begin >= see->end)
+        return;
+    int32_t first = see->begin / 64, last = (see->end - 1) / 64;
+    uint64_t hidden = 0;
+    for (int32_t i = first; i <= last; i++)
+        hidden |= ~bits[i] & ones_in(i, see->begin, see->end);
+    if (!hidden)
+        return;
+    while (first <= last && !(bits[first] & ones_in(first, see->begin, see->end)))
+        first++;
+    if (first > last) {
         *see = (struct attn_visible){0, 0, NULL};
+        return;
+    }
+    while (!(bits[last] & ones_in(last, see->begin, see->end)))
+        last--;
+    const uint64_t low = bits[first] & ones_in(first, see->begin, see->end);
+    const uint64_t high = bits[last] & ones_in(last, see->begin, see->end);
+    see->begin = 64 * first + __builtin_ctzll(low);
+    see->end = 64 * last + 64 - __builtin_clzll(high);
+    for (int32_t i = first; i <= last; i++)
+        if (~bits[i] & ones_in(i, see->begin, see->end))
+            see->bits = bits;
 }
