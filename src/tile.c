@@ -98,11 +98,13 @@ static void see_mask(const struct attn_job *job, const struct attn_scratch *w,
 void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
                    const struct attn_rows *block, const struct attn_tile *tile,
                    struct attn_sight *sight) {
-    /* Both ends of a row's range grow with the row: where the first and the last agree, all do. */
+    /* Both ends of a row's range grow with the row: where the first and the last agree, all do. Not
+     * so where both are empty: a window may pass over the tile between them. */
     const int64_t last = block->n - 1;
     sight->visible[0] = range_in_tile(job, block, tile, 0);
     sight->visible[last] = range_in_tile(job, block, tile, last);
-    const bool is_same = sight->visible[0].begin == sight->visible[last].begin &&
+    const bool is_same = sight->visible[0].end > 0 &&
+                         sight->visible[0].begin == sight->visible[last].begin &&
                          sight->visible[0].end == sight->visible[last].end;
     for (int64_t r = 1; r < last; r++)
         sight->visible[r] = is_same ? sight->visible[0] : range_in_tile(job, block, tile, r);

@@ -464,6 +464,12 @@ rm -f a.npy b.npy c.npy
     equals causal.npy --window -1,-1 --causal
     equals causal.npy --window 39,7 --causal --align top-left
     equals v.npy --window 0,0 # each row sees one key, and is its value
+    # A window that passes over a key which neither the first row nor the last one sees.
+    tokens q.npy 8 40 0 3 60 | tensor three-q.npy '<f4' '(8, 3, 15)'
+    tokens k.npy 8 40 0 1 60 | tensor one-k.npy '<f4' '(8, 1, 15)'
+    tokens v.npy 8 40 0 1 60 | tensor one-v.npy '<f4' '(8, 1, 15)'
+    succeeds run --q three-q.npy --k one-k.npy --v one-v.npy --out got.npy --window 0,0 --align -1 --lse lse.npy
+    holds 'n % 3 == 1 ? $1 != "-inf" : $1 == "-inf"' lse.npy
     equals short.npy --window -1,0 --align 16 --kv-len 17
     differs all.npy --window 38,39
     differs all.npy --window 39,38
