@@ -52,12 +52,16 @@ instructions() {
         vex = first == "c4" || first == "c5"
         evex = first == "62"
         wide = evex || $3 ~ /%zmm|%k[0-7]|%[xy]mm(1[6-9]|2[0-9]|3[01])/
-        bad = what == "base" ? vex || wide : what == "vex" ? wide : 0
+        # A masked load (memory first) faults under emulators on what the mask hides: see avx2/vec.h.
+        masked_load = $3 ~ /^vp?maskmov[a-z]* +[^%]/
+        bad = what == "base" ? vex || wide : what == "vex" ? wide || masked_load : 0
     }
     machine == "aarch64" {
         code = $3 " " $4
-        # Dot products and matrix products of i8 and bf16, half-precision arithmetic, SVE and SME.
-        bad = code ~ /^([su]dot|usdot|sudot|[su]mmla|usmmla|bf[a-z0-9]*) / || \
+        # Dot products and matrix products of i8 and bf16, half-precision arithmetic, SVE and SME;
+        # bfi and its like insert bit fields.
+        bad = code ~ /^([su]dot|usdot|sudot|[su]mmla|usmmla|bf[a-z0-9]*) / && \
+              code !~ /^bf(i|c|m|xil) / || \
               code ~ /[ {,\[][zp][0-9]+[.\/]/ || code ~ /^(smstart|smstop|rdvl) / || \
               (code ~ /^f/ && code !~ /^fcvt/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/) || \
               (code ~ /^[su]cvtf/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/)
@@ -100,6 +104,7 @@ if [ $machine = x86_64 ]; then
     caught "$(code 'vaddps %zmm0, %zmm0, %zmm0')" instructions vex
     caught "$(code 'kmovw %eax, %k1')" instructions vex
     caught "$(code 'vaddps %ymm17, %ymm0, %ymm0')" instructions vex
+    caught "$(code 'vmaskmovps 32(%rdi), %ymm2, %ymm3')" instructions vex
 else
     for text in 'sdot v0.4s, v1.16b, v2.16b' 'fmla v0.8h, v1.8h, v2.8h' 'fadd h0, h1, h2' \
         'bfdot v0.4s, v1.8h, v2.8h' 'add z0.s, z0.s, z1.s' 'smmla v0.4s, v1.16b, v2.16b' \
