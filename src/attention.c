@@ -171,6 +171,9 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
 
 /* ---- A task's rows on one span --------------------------------------------------------------- */
 
+/* The outputs of so few rows are in cache already. */
+enum { FEW_ROWS = 128 };
+
 /* One block of rows on the tile of nominal keys [begin, begin + tile_keys) of span s. The block's
  * first span goes straight into w->run, later ones into w->span and from there into w->run, with
  * its last tile the block is finished. Where `split` is not null, it gets the span's state instead
@@ -190,7 +193,7 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     const struct attn_state run = attn_state_of_row(job, split ? *split : w->run, r);
     const struct attn_state own = attn_state_of_row(job, w->span, slot);
     const bool is_last = !split && keys.end <= begin + tile_keys;
-    if (is_last && all.end <= span.end)
+    if (is_last && all.end <= span.end && rows->n > FEW_ROWS)
         prefetch_output(job, block);
     attend_tile(job, w, rows, block, tile, keys.begin >= begin, is_direct ? run : own);
     if (!is_last)
@@ -236,21 +239,35 @@ static void inspect(const struct attn_job *job, const struct attn_scratch *w,
         attn_inspect(job, w, rows, state);
 }
 
+/* Blocks that see no key at all, which no span will meet. Both ends of a row's range grow with the
+ * row: if the first row and the last one see something, every row does. */
+static void finish_blind_blocks(const struct attn_job *job, const struct attn_scratch *w,
+                                const struct attn_rows *rows) {
+    for (int64_t r = 0; r < rows->n;) {
+        const struct attn_rows block = attn_row_block(rows, r);
+        const struct attn_key_range keys = attn_keys_of_rows(job, &block);
+        if (keys.begin >= keys.end) {
+            const struct attn_state run = attn_state_of_row(job, w->run, r);
+            set_unseen(job, block.n, run);
+            finish_block(job, &block, run, w->span.acc);
+        }
+        r += block.n;
+    }
+}
+
+static bool sees_some(const struct attn_job *job, const struct attn_rows *rows, int64_t r) {
+    const struct attn_key_range keys =
+        attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, r));
+    return keys.begin < keys.end;
+}
+
 /* All spans of a row task, one after the other. */
 static void attend_rows(void *arg, size_t index, size_t worker) {
     const struct attn_job *job = arg;
     const struct attn_scratch w = attn_scratch_of(job, worker);
     const struct attn_rows rows = attn_plan_rows(job->c, job->plan, (int64_t)index);
-    for (int64_t r = 0; r < rows.n;) {
-        const struct attn_rows block = attn_row_block(&rows, r);
-        const struct attn_key_range keys = attn_keys_of_rows(job, &block);
-        if (keys.begin >= keys.end) { /* no span will meet it */
-            const struct attn_state run = attn_state_of_row(job, w.run, r);
-            set_unseen(job, block.n, run);
-            finish_block(job, &block, run, w.span.acc);
-        }
-        r += block.n;
-    }
+    if (!sees_some(job, &rows, 0) || !sees_some(job, &rows, rows.n - 1))
+        finish_blind_blocks(job, &w, &rows);
     const struct attn_key_range seen = attn_keys_of_rows(job, &rows);
     if (seen.begin < seen.end)
         for (int64_t s = attn_span_of(seen.begin); s <= attn_span_of(seen.end - 1); s++)

@@ -20,15 +20,40 @@ static inline struct attn_key_range attn_range_clip(struct attn_key_range r, int
 }
 
 /* p(i): the absolute position of query row i of batch b. */
-int64_t attn_position(const struct attn_checked *problem, int64_t b, int64_t i);
+static inline int64_t attn_position(const struct attn_checked *c, int64_t b, int64_t i) {
+    switch (c->p.align) { /* it was checked */
+    case ATTN_ALIGN_BOTTOM_RIGHT:
+        return attn_key_count(c, b) - attn_query_count(c, b) + i;
+    case ATTN_ALIGN_EXPLICIT:
+        return c->p.offset[b] + i;
+    default:
+        return i;
+    }
+}
 
 /* The keys that query row i of batch b may see as far as ranges go, that is before a mask hides
  * more of them: both ends grow with i. */
-struct attn_key_range attn_visible_keys(const struct attn_checked *problem, int64_t b, int64_t i);
+static inline struct attn_key_range attn_visible_keys(const struct attn_checked *c, int64_t b,
+                                                      int64_t i) {
+    struct attn_key_range keys = {0, attn_key_count(c, b)};
+    if (c->p.mask.type != ATTN_MASK_NONE)
+        keys = attn_range_clip(keys, 0, c->p.mask.n_keys);
+    const int64_t position = attn_position(c, b, i);
+    if (c->left >= 0 && position > c->left)
+        keys.begin = position - c->left;
+    const int64_t ahead = c->p.causal ? 0 : c->right;
+    if (ahead >= 0 && position < keys.end - ahead) /* no sum of large numbers, which overflows */
+        keys.end = position + ahead + 1 < keys.end ? position + ahead + 1 : keys.end;
+    return keys;
+}
 
 /* The keys that some query row of first .. last may see so. */
-struct attn_key_range attn_visible_to_rows(const struct attn_checked *problem, int64_t b,
-                                           int64_t first, int64_t last);
+static inline struct attn_key_range attn_visible_to_rows(const struct attn_checked *c, int64_t b,
+                                                         int64_t first, int64_t last) {
+    const struct attn_key_range some = {attn_visible_keys(c, b, first).begin,
+                                        attn_visible_keys(c, b, last).end};
+    return some;
+}
 
 /* ---- Masks ----------------------------------------------------------------------------------- */
 
