@@ -205,7 +205,7 @@ static uint16_t half_of(float x) {
         return sign | 0x7c00;
     int exponent;
     const float fraction = frexpf(fabsf(x), &exponent); /* x = fraction * 2^exponent, from 0.5 */
-    if (exponent < -13)
+    if (exponent < -13 || fraction == 0)
         return sign | (uint16_t)ldexpf(fabsf(x), 24);
     return sign | (uint16_t)((exponent + 14) << 10 | ((int)ldexpf(fraction, 11) & 1023));
 }
