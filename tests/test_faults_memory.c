@@ -16,9 +16,9 @@
 /* Masks of every type against inaccessible pages, any number of keys, few rows and many. */
 Test(faults, H1_masks_at_guard_pages) {
     FOR_EACH_ISA(isa)
-    FOR_EACH_MASK(type) for (int64_t keys = 1; keys <= 70;
-                             keys += check_quick() ? 11 : 1) for (int64_t rows = 1; rows <= 13;
-                                                                  rows += 6) {
+    FOR_EACH_MASK(type)
+    for (int64_t keys = 1; keys <= 70; keys += check_quick() ? 11 : 1) for (int64_t rows = 1;
+                                                                            rows <= 13; rows += 6) {
         struct trial t;
         struct rng rng = {(uint64_t)keys};
         trial_place(&t, (struct shape){1, 1, 1, rows, keys, 2, 3},
@@ -41,10 +41,10 @@ Test(faults, H1_masks_at_guard_pages) {
 Test(faults, H1_mask_ends_at_the_key_count) {
     const size_t sizes[] = {0, 1, 4, 2, 1};
     FOR_EACH_ISA(isa)
-    FOR_EACH_MASK(type) for (int64_t count = 1; count <= 700;
-                             count += count < 140
-                                          ? 1 + check_quick() * 10
-                                          : 93) for (int64_t rows = 1; rows <= 14; rows += 13) {
+    FOR_EACH_MASK(type)
+    for (int64_t count = 1; count <= 700;
+         count += count < 140 ? 1 + check_quick() * 10 : 93) for (int64_t rows = 1; rows <= 14;
+                                                                  rows += 13) {
         struct trial t;
         struct rng rng = {(uint64_t)count};
         trial_place(&t, (struct shape){1, 1, 1, rows, count + 200, 2, 3},
@@ -179,21 +179,22 @@ Test(faults, I6_speculative_decoding) {
 /* Ragged: the workspace is that of the whole, whoever has the rows. */
 Test(faults, I6_ragged_workspace) {
     FOR_EACH_ISA(isa)
-    for (size_t workers = 1; workers <= 9; workers += 4) for (int n = 0; n < 4; n++) {
-        struct trial t;
-        struct rng rng = {86};
-        trial_place(&t, (struct shape){4, 2, 1, 50, 700, 8, 8},
-                    (struct layouts){.lse = true, .is_ragged = true});
-        trial_fill(&t, KIND_NORMAL, &rng);
-        const int64_t cuts[][5] = {
-            {0, 50, 50, 50, 50}, {0, 0, 0, 0, 50}, {0, 1, 2, 3, 50}, {0, 25, 25, 26, 50}};
-        memcpy(t.cu_q, cuts[n], sizeof cuts[n]);
-        trial_context(&t, "I6, ragged");
-        struct reverse_executor e = reverse_executor(workers);
-        trial_run(&t, &e.base);
-        for (size_t k = 0; k < t.out.n; k++)
-            CHECK(isfinite(t.out.data[k]), "output %zu", k);
-    }
+    for (size_t workers = 1; workers <= 9; workers += 4)
+        for (int n = 0; n < 4; n++) {
+            struct trial t;
+            struct rng rng = {86};
+            trial_place(&t, (struct shape){4, 2, 1, 50, 700, 8, 8},
+                        (struct layouts){.lse = true, .is_ragged = true});
+            trial_fill(&t, KIND_NORMAL, &rng);
+            const int64_t cuts[][5] = {
+                {0, 50, 50, 50, 50}, {0, 0, 0, 0, 50}, {0, 1, 2, 3, 50}, {0, 25, 25, 26, 50}};
+            memcpy(t.cu_q, cuts[n], sizeof cuts[n]);
+            trial_context(&t, "I6, ragged");
+            struct reverse_executor e = reverse_executor(workers);
+            trial_run(&t, &e.base);
+            for (size_t k = 0; k < t.out.n; k++)
+                CHECK(isfinite(t.out.data[k]), "output %zu", k);
+        }
 }
 
 /* ---- J: beyond 32 bits ----------------------------------------------------------------------- */
