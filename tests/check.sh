@@ -14,6 +14,7 @@ stage 'build' build all
 [ $status = 0 ] || exit 1
 stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
 stage 'symbols' sh tests/check_symbols.sh "$BUILD"
+stage 'each known fault has its test' sh tests/check_faults.sh
 stage 'command line' sh tests/cli.sh "$BUILD/attn"
 examples() {
     build examples
