@@ -241,6 +241,18 @@ bench: $(BENCH) ## time the library as fractions of what this machine can do (BE
 bench-all: $(BENCH) ## the same, everything: some minutes
 	@$(BENCH) --all $(BENCH_ARGS)
 
+# What the pictures are drawn from: BENCH_JSON, another run's --benchmark_out, or a run of their own.
+# PEERS is a table of other libraries' times (bench/plots/peers.gp), drawn where there is one.
+BENCH_JSON ?= $(BUILD)/bench/plots.json
+PEERS ?= docs/bench/peers.txt
+$(BUILD)/bench/plots.json: $(BENCH)
+	$(BENCH) --benchmark_filter='^(limit|attn|length|modifier)/' --benchmark_out=$@.new $(BENCH_ARGS)
+	mv $@.new $@
+bench-plots: $(BENCH_JSON) ## draw docs/bench/*.svg from such a run: some minutes, gnuplot
+	@command -v gnuplot >/dev/null || { \
+	    echo 'bench-plots: needs gnuplot: make deps-all, or apt-get install gnuplot-nox'; exit 1; }
+	@sh bench/plots/plot.sh '$(BENCH_JSON)' docs/bench $(PEERS)
+
 FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
               bench/*.[ch] bench/*.cc examples/*.c)
 format: ## lay out the source with clang-format
