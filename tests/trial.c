@@ -459,15 +459,16 @@ static void compare_row(struct worst *worst, const attn_problem *p, int64_t b, i
                         const struct oracle_row *row) {
     int64_t at[4] = {b, h, i, 0};
     int64_t *const last = &at[3];
+    const float *const out = row_of(p, &p->out, b, h, i);
     for (*last = 0; *last < p->v_dim; ++*last)
-        compare_one(worst, "out", at, row_of(p, &p->out, b, h, i)[*last], row->out[*last],
-                    row->out_bound[*last]);
+        compare_one(worst, "out", at, out[*last], row->out[*last], row->out_bound[*last]);
     *last = 0;
     if (p->lse.data)
         compare_one(worst, "lse", at, *row_of(p, &p->lse, b, h, i), row->lse, row->lse_bound);
     const int64_t keys = p->past_cap + p->kv_cap;
-    for (*last = 0; p->weights.data && *last < keys; ++*last) {
-        const float got = row_of(p, &p->weights, b, h, i)[*last];
+    const float *const weights = p->weights.data ? row_of(p, &p->weights, b, h, i) : NULL;
+    for (*last = 0; weights && *last < keys; ++*last) {
+        const float got = weights[*last];
         const double want = row->weights[*last];
         if (!row->sees[*last] && bits_of(got) != 0 && worst->failures++ == 0)
             check_fail("hidden weight[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %g", b, h,
@@ -476,8 +477,9 @@ static void compare_row(struct worst *worst, const attn_problem *p, int64_t b, i
         compare_one(worst, "weight", at, got, want,
                     (want == 0 ? 0 : row->weight_factor * want) + 0x1p-125);
     }
-    for (*last = 0; p->scores.data && *last < keys; ++*last)
-        compare_one(worst, "score", at, row_of(p, &p->scores, b, h, i)[*last], row->scores[*last],
+    const float *const scores = p->scores.data ? row_of(p, &p->scores, b, h, i) : NULL;
+    for (*last = 0; scores && *last < keys; ++*last)
+        compare_one(worst, "score", at, scores[*last], row->scores[*last],
                     row->scores_bound[*last]);
 }
 
