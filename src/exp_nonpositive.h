@@ -2,7 +2,7 @@
  *
  *     n = round(x / ln 2),  r = x - n ln 2 in [-ln(2)/2, ln(2)/2],  exp(x) = 2^n exp(r)
  *
- * with ln 2 in two parts, the first short enough for n * LN2_HIGH to be exact, and
+ * with ln 2 in two parts, the first short enough for n * EXP_LN2_HIGH to be exact, and
  * exp(r) = 1 + r + r^2 p(r), p of degree 4: the weighted least-squares fit on Chebyshev nodes,
  * whose own error of 2^-28 is far below the rounding of the last two steps.
  *
@@ -23,6 +23,15 @@
  * 1.5 * 2^23 is where a float's unit is 1, with room for a sign. */
 #define EXP_MAGIC 0x1.8000fep+23f
 
+#define EXP_LOG2_E 0x1.715476p+0f
+#define EXP_LN2_HIGH 0x1.62e4p-1f   /* 16 bits */
+#define EXP_LN2_LOW 0x1.7f7d1cp-20f /* ln 2 - EXP_LN2_HIGH */
+#define EXP_P6 0x1.687bf6p-10f      /* the coefficients of 1 + r + r^2 p(r), by the power of r */
+#define EXP_P5 0x1.123b9ep-7f
+#define EXP_P4 0x1.555b58p-5f
+#define EXP_P3 0x1.55548ep-3f
+#define EXP_P2 0x1.fffff8p-2f
+
 /* N vectors at once, step by step: one vector is a chain of a dozen dependent operations, which a
  * CPU that executes in order can only overlap if they come interleaved. */
 ALWAYS_INLINE void exp_nonpositive_n(const int N, vf *x) {
@@ -30,14 +39,14 @@ ALWAYS_INLINE void exp_nonpositive_n(const int N, vf *x) {
 #define EACH                                                                                       \
     UNROLL                                                                                         \
     for (int i = 0; i < N; i++)
-    EACH magic_n[i] = vf_fma(x[i], vf_set1(0x1.715476p+0f), vf_set1(EXP_MAGIC)); /* log2(e) */
-    EACH p[i] = vf_sub(magic_n[i], vf_set1(EXP_MAGIC));                          /* n */
-    EACH r[i] = vf_fnma(p[i], vf_set1(0x1.62e4p-1f), x[i]);    /* LN2_HIGH: 16 bits */
-    EACH r[i] = vf_fnma(p[i], vf_set1(0x1.7f7d1cp-20f), r[i]); /* ln 2 - LN2_HIGH */
-    EACH p[i] = vf_fma(vf_set1(0x1.687bf6p-10f), r[i], vf_set1(0x1.123b9ep-7f));
-    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.555b58p-5f));
-    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.55548ep-3f));
-    EACH p[i] = vf_fma(p[i], r[i], vf_set1(0x1.fffff8p-2f));
+    EACH magic_n[i] = vf_fma(x[i], vf_set1(EXP_LOG2_E), vf_set1(EXP_MAGIC));
+    EACH p[i] = vf_sub(magic_n[i], vf_set1(EXP_MAGIC)); /* n */
+    EACH r[i] = vf_fnma(p[i], vf_set1(EXP_LN2_HIGH), x[i]);
+    EACH r[i] = vf_fnma(p[i], vf_set1(EXP_LN2_LOW), r[i]);
+    EACH p[i] = vf_fma(vf_set1(EXP_P6), r[i], vf_set1(EXP_P5));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(EXP_P4));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(EXP_P3));
+    EACH p[i] = vf_fma(p[i], r[i], vf_set1(EXP_P2));
     EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
     EACH p[i] = vf_fma(p[i], r[i], vf_set1(1.0f));
     EACH x[i] = vf_pow2_scale(p[i], magic_n[i], x[i], vf_set1(ATTN_EXP_LAST_NORMAL));

@@ -13,6 +13,11 @@
 #include "exp_nonpositive.h"
 #include "kernels.h"
 
+/* exp of SOFTMAX_VECTORS vectors at once; a set may have its own way to the same bits. */
+#ifndef SOFTMAX_EXP
+#define SOFTMAX_EXP(x) exp_nonpositive_n(SOFTMAX_VECTORS, x)
+#endif
+
 /* The maximum of the visible scores, NaN not counting; -inf if there is none. Four accumulators,
  * because a maximum has no order of arithmetic to keep. */
 static inline float visible_max(const float *s, int32_t begin, int32_t end) {
@@ -92,7 +97,7 @@ static inline float exponentials(float *s, int32_t begin, int32_t end, float row
         UNROLL
         for (int i = 0; i < SOFTMAX_VECTORS; i++)
             x[i] = vf_sub(vf_load(s + j + i * VF_LANES), z);
-        exp_nonpositive_n(SOFTMAX_VECTORS, x);
+        SOFTMAX_EXP(x);
         UNROLL
         for (int i = 0; i < SOFTMAX_VECTORS; i++) {
             vf_store(s + j + i * VF_LANES, x[i]);

@@ -4,6 +4,9 @@
 #include "neon.h"
 #include "vec.h"
 
+#include "exp4.h"
+
+#define SOFTMAX_EXP(x) exp4_nonpositive(x)
 #include "softmax_row.h"
 
 void attn_softmax_rows_f32_neon(float *scores, size_t score_stride, size_t n_rows,
