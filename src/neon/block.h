@@ -5,8 +5,8 @@
  * For the scores a is the queries, b a panel of packed keys and k a feature; for the output a is
  * the weights, b the values and k a key. Four k at a time: one register holds four scalars of a
  * row, taken lane by lane by the multiply. 5 rows by 4 vectors are 20 + 5 + 4 = 29 of the 32
- * registers, and 9 load instructions for 80 multiplies. A second set of vectors, to load ahead,
- * does not fit; a CPU that executes out of order does not need it.
+ * registers, and 9 load instructions for 80 multiplies; a second set of vectors, to load ahead,
+ * does not fit. It does at 4 by 4, which has a loop of its own in block_4x4.h.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_NEON_BLOCK_H
@@ -14,17 +14,22 @@
 
 #include <stdbool.h>
 
+#include "block_4x4.h"
 #include "unroll.h"
 #include "vec.h"
 
 enum { BLOCK_ROWS = 5, BLOCK_VECTORS = 4, BLOCK_COLUMNS = BLOCK_VECTORS * VF_LANES };
 enum { BLOCK_ACC = BLOCK_ROWS * BLOCK_VECTORS };
 
-/* Rows of the next block where `left` remain: as even as possible, because a block of one row waits
- * for its loads and for its few chains. */
-static inline size_t block_rows(size_t left, size_t most) {
-    const size_t blocks = (left + most - 1) / most;
-    return (left + blocks - 1) / blocks;
+/* Rows in blocks as even as possible, because a block of one row waits for its loads and for its
+ * few chains: `larger` blocks of rows + 1, then `smaller` blocks of rows. */
+struct block_rows {
+    size_t rows, larger, smaller;
+};
+
+static inline struct block_rows block_rows(size_t n, size_t most) {
+    const size_t blocks = (n + most - 1) / most, rows = n / blocks, larger = n - rows * blocks;
+    return (struct block_rows){rows, larger, blocks - larger};
 }
 
 /* The vectors at p, the last of them `last` elements from p: where the columns are no multiple of
@@ -98,7 +103,12 @@ ALWAYS_INLINE void block_multiply(const float **a, const float *b, int64_t strid
     const bool tight = rows * vectors >= 4 * BLOCK_VECTORS || vectors > BLOCK_VECTORS;
     const bool full = rows >= 4 && vectors == BLOCK_VECTORS;
     vf w[BLOCK_ROWS], x[2 * BLOCK_VECTORS];
-    if (full) {
+    if (BLOCK_IS_4X4(rows, vectors, whole)) {
+        if (n >= 8)
+            block_multiply_4x4(a, &b, stride, n / 8, acc);
+        if (n & 4)
+            BLOCK_FOUR_STEPS();
+    } else if (full) {
         for (size_t left = n / 8; left > 0; left--) {
             BLOCK_FOUR_STEPS();
             BLOCK_FOUR_STEPS();

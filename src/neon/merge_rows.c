@@ -13,5 +13,16 @@ void attn_merge_rows_f32_neon(size_t n_rows, size_t v_dim, float *acc_a, float *
 }
 
 void attn_scale_row_f32_neon(const float *x, float factor, size_t n, float *out) {
-    scale_row(x, factor, n, out);
+    enum { VECTORS = 4, STEP = VECTORS * VF_LANES };
+    for (; n >= STEP; n -= STEP, x += STEP, out += STEP) {
+        vf y[VECTORS];
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            y[v] = vf_mul(vf_load(x + v * VF_LANES), vf_set1(factor));
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            vf_store(out + v * VF_LANES, y[v]);
+    }
+    if (n > 0)
+        scale_row(x, factor, n, out);
 }

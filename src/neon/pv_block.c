@@ -29,6 +29,10 @@ ALWAYS_INLINE void pv_body(const float *weights, size_t weight_stride, const flo
     for (int r = 0; r < rows; r++)
         a[r] = weights + (size_t)r * weight_stride;
     block_multiply(a, values, value_stride, (size_t)n, rows, vectors, whole, last, x);
+    if (BLOCK_IS_4X4(rows, vectors, whole)) {
+        block_store_4x4(acc, acc_stride, x);
+        return;
+    }
     UNROLL
     for (int i = 0; i < rows * vectors; i++) {
         vf_store(acc + PV_COLUMN(i % vectors), x[i]);
@@ -39,11 +43,17 @@ ALWAYS_INLINE void pv_body(const float *weights, size_t weight_stride, const flo
 
 #define PV_BLOCK(kind, rows, vectors, stride, whole)                                               \
     static void pv_##kind##_##rows##x##vectors(                                                    \
-        const float *weights, size_t weight_stride, const float *values, int64_t value_stride,     \
-        int32_t n, size_t last, const float *factor, float *acc, size_t acc_stride) {              \
+        size_t blocks, const float *weights, size_t weight_stride, const float *values,            \
+        int64_t value_stride, int32_t n, size_t last, const float *factor, float *acc,             \
+        size_t acc_stride) {                                                                       \
         (void)value_stride, (void)last;                                                            \
-        pv_body(weights, weight_stride, values, stride, n, factor, acc, acc_stride, rows, vectors, \
-                whole, last);                                                                      \
+        for (; blocks > 0; blocks--) {                                                             \
+            pv_body(weights, weight_stride, values, stride, n, factor, acc, acc_stride, rows,      \
+                    vectors, whole, last);                                                         \
+            weights += rows * weight_stride;                                                       \
+            acc += rows * acc_stride;                                                              \
+            factor = factor ? factor + rows : NULL;                                                \
+        }                                                                                          \
     }
 #define PV_BLOCKS(kind, vectors, stride, whole)                                                    \
     PV_BLOCK(kind, 1, vectors, stride, whole)                                                      \

@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* acc = acc * factor[r], or -0 where factor is null, then the chain over n keys. */
-typedef void pv_block(const float *weights, size_t weight_stride, const float *values,
-                      int64_t value_stride, int32_t n, size_t last, const float *factor, float *acc,
-                      size_t acc_stride);
+/* `blocks` blocks of rows, the next one's weights, factor and acc directly behind: acc = acc *
+ * factor[r], or -0 where factor is null, then the chain over n keys. */
+typedef void pv_block(size_t blocks, const float *weights, size_t weight_stride,
+                      const float *values, int64_t value_stride, int32_t n, size_t last,
+                      const float *factor, float *acc, size_t acc_stride);
 
 /* Columns of the next block where `left` remain, at most widest: never so many that fewer than a
  * vector would be left over. */

@@ -35,24 +35,25 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
         common.begin = common.end = end - first;
 
     if (any.begin < common.begin) {
-        blocks[rows - 1](weights, weight_stride, values, value_stride, 0, last, factor, acc,
+        blocks[rows - 1](1, weights, weight_stride, values, value_stride, 0, last, factor, acc,
                          acc_stride);
         factor = pv_one;
         for (size_t r = 0; r < rows; r++) {
             const int32_t j = own[r].begin;
             const int32_t n = (own[r].end < common.begin ? own[r].end : common.begin) - j;
             if (n > 0)
-                blocks[0](weights + r * weight_stride + j, weight_stride, values + j * value_stride,
-                          value_stride, n, last, pv_one, acc + r * acc_stride, acc_stride);
+                blocks[0](1, weights + r * weight_stride + j, weight_stride,
+                          values + j * value_stride, value_stride, n, last, pv_one,
+                          acc + r * acc_stride, acc_stride);
         }
     }
     if (factor != pv_one || common.begin < common.end)
-        blocks[rows - 1](weights + common.begin, weight_stride,
+        blocks[rows - 1](1, weights + common.begin, weight_stride,
                          values + common.begin * value_stride, value_stride,
                          common.end - common.begin, last, factor, acc, acc_stride);
     for (size_t r = 0; r < rows && any.end > common.end; r++)
         if (own[r].end > common.end)
-            blocks[0](weights + r * weight_stride + common.end, weight_stride,
+            blocks[0](1, weights + r * weight_stride + common.end, weight_stride,
                       values + common.end * value_stride, value_stride, own[r].end - common.end,
                       last, pv_one, acc + r * acc_stride, acc_stride);
 }
@@ -115,6 +116,8 @@ static void pv_ranges(const float *weights, size_t weight_stride,
         begin = end;
 
     _Alignas(64) float copy[COPY_KEYS * BLOCK_COLUMNS];
+    const struct block_rows few = block_rows(n_rows, BLOCK_ROWS);
+    const size_t larger_rows = few.larger * (few.rows + 1);
     const bool copied = n_rows >= COPY_MIN_ROWS;
     const size_t widest = n_rows <= 2 ? 2 * BLOCK_COLUMNS : BLOCK_COLUMNS;
     for (size_t c = 0, columns; c < v_dim; c += columns) {
@@ -131,17 +134,19 @@ static void pv_ranges(const float *weights, size_t weight_stride,
                 from = copy;
                 stride = BLOCK_COLUMNS;
             }
-            for (size_t r = 0, rows; r < n_rows; r += rows) {
-                rows = block_rows(n_rows - r, BLOCK_ROWS);
+            for (size_t r = 0, n = 1, rows; r < n_rows; r += n * rows) {
+                rows = r < larger_rows ? few.rows + 1 : few.rows;
                 const float *w = weights + r * weight_stride + first;
                 const float *f = first > begin ? pv_one : factor ? factor + r : NULL;
                 float *out = acc + r * acc_stride + c;
-                if (same)
-                    blocks[rows - 1](w, weight_stride, from, stride, stop - first,
+                if (same) {
+                    n = f == pv_one ? 1 : r < larger_rows ? few.larger : few.smaller;
+                    blocks[rows - 1](n, w, weight_stride, from, stride, stop - first,
                                      columns - VF_LANES, f, out, acc_stride);
-                else
+                } else {
                     pv_rows(blocks, rows, visible + r, first, stop, w, weight_stride, from, stride,
                             columns - VF_LANES, f, out, acc_stride);
+                }
             }
             first = stop;
         } while (first < end);

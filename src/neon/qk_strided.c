@@ -106,8 +106,9 @@ static qk_strided_block *const qk_strided_blocks[STRIDED_ROWS] = {
 void attn_qk_strided_f32_neon(const float *const *q, size_t n_rows, const float *keys,
                               int64_t stride, size_t n_keys, size_t dim, float scale, float *scores,
                               size_t score_stride) {
-    for (size_t r = 0, rows; r < n_rows; r += rows) {
-        rows = block_rows(n_rows - r, STRIDED_ROWS);
+    const struct block_rows few = block_rows(n_rows, STRIDED_ROWS);
+    for (size_t r = 0, i = 0, rows; r < n_rows; r += rows, i++) {
+        rows = few.rows + (i < few.larger);
         const size_t step = rows <= 4 ? 4 * VF_LANES : 2 * VF_LANES;
         for (size_t j = 0; j < n_keys; j += step) {
             const size_t n = n_keys - j < step ? n_keys - j : step;
