@@ -260,6 +260,8 @@ format: ## lay out the source with clang-format
 check-format: ## say whether `make format` would change something
 	clang-format --dry-run -Werror $(FORMATTED)
 
+include bench/peers/rules.mk bench/arm/rules.mk
+
 # ---- Installation --------------------------------------------------------------------------------
 
 D = $(DESTDIR)
@@ -312,7 +314,7 @@ clean: ## remove $(BUILD)
 	rm -rf $(BUILD)
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile bench/*/rules.mk | expand -t 20
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(OPENMP_OBJECT) $(TEST_OBJECTS)) \
          $(EXAMPLES:%=%.d) $(STRESS:%=%.d) $(LIMITS:.o=.d) \
