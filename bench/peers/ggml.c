@@ -90,7 +90,7 @@ static const char *open_ggml(const char *folder, char version[VERSION_SIZE]) {
         ggml_threadpool_params_init(params, 1);
         ggml_backend_cpu_set_threadpool(backend, ggml_threadpool_new(params));
     }
-    snprintf(version, VERSION_SIZE, "ggml %s", ggml_version());
+    snprintf(version, VERSION_SIZE, "%s", ggml_version());
     return NULL;
 }
 

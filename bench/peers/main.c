@@ -284,13 +284,15 @@ int main(int argc, char **argv) {
     }
     TELL(table, "%s, one thread on core %d; libattn's kernels: %s\n", cpu_name(), core, attn_isa());
     TELL(table, "%s, %s, commit %s\n", BUILT_COMPILER, BUILT_FLAGS, BUILT_COMMIT);
-    int is_open[PEERS];
+    int is_open[PEERS], n_open = 0;
     for (size_t p = 0; p < PEERS; p++) {
         char version[VERSION_SIZE];
         const char *reason = peers[p]->open(folder, version);
         is_open[p] = !reason;
-        TELL(table, "%s: %s%s\n", peers[p]->name, reason ? "missing: " : "",
-             reason ? reason : version);
+        printf("%s %s%s\n", peers[p]->name, reason ? "is missing: " : "",
+               reason ? reason : version);
+        if (table && !reason)
+            fprintf(table, "%s%s %s", n_open++ ? ", " : "# ", peers[p]->name, version);
     }
     printf(
         "\nMedians, in turn with libattn's calls, %.3g s a shape. `times` is by how much libattn "
@@ -301,8 +303,10 @@ int main(int argc, char **argv) {
            "ONNX Runtime", "ggml f32", "(f16)", "OpenBLAS", "times, best of two", "times, OpenBLAS",
            "n");
     if (table)
-        fprintf(table, "# microseconds; of others: libattn's times the median of ratios\n"
-                       "shape libattn ONNX-Runtime ggml OpenBLAS\n");
+        fprintf(table,
+                "%s# in turn call by call; others: libattn's time by the median of ratios\n"
+                "shape libattn ONNX-Runtime ggml OpenBLAS\n",
+                n_open ? "\n" : "");
 
     char line[256];
     struct means means = {{0, 0}, {0, 0}};

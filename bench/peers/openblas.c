@@ -37,7 +37,9 @@ static const char *open_openblas(const char *folder, char version[VERSION_SIZE])
     if (!sgemm || !config || !core || !threads)
         return dlerror();
     threads(1);
-    snprintf(version, VERSION_SIZE, "%s, kernels for %s", config(), core());
+    char number[32] = "of unknown version";
+    sscanf(config(), "OpenBLAS %31s", number);
+    snprintf(version, VERSION_SIZE, "%s (%s)", number, core());
     return NULL;
 }
 

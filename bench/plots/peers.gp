@@ -9,10 +9,11 @@ set style data histogram
 set style histogram clustered gap 1.5
 set style fill solid 0.85 noborder
 set datafile missing '-'
-set key top right autotitle columnhead noenhanced
+set key top left horizontal autotitle columnhead noenhanced
 set xtics rotate by 35 right noenhanced font ',10'
 set bmargin at screen 0.36
-set yrange [0:*]
+set logscale y 2
+set yrange [0.5:64]
 plot for [c = 3:columns] file using (column(c) / column(2)):xtic(1) linecolor rgb colours[c - 2] \
          title columnhead(c), \
      1 with lines linecolor rgb '#333333' linewidth 1.5 notitle

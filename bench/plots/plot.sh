@@ -2,8 +2,8 @@
 # Draws what a benchmark run measured.
 #
 # Usage: plot.sh JSON FOLDER [PEERS]: the JSON of a run with limit/, attn/, length/ and modifier/ (or of
-# several, in one argument), where to put the pictures, and a table of times of other libraries (see
-# peers.gp).
+# several, in one argument; empty: only the table), where to put the pictures, and a table of times of
+# other libraries (see peers.gp).
 #
 # SPDX-License-Identifier: MIT
 set -eu
@@ -14,11 +14,7 @@ temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 mkdir -p "$folder"
 
-# shellcheck disable=SC2086 # a list of files
-awk -f "$here/table.awk" $json >"$temporary/table"
-awk -v context=1 -f "$here/table.awk" $json >"$temporary/caption"
-isas=$(sed -n 's,^limit/\([^/]*\)/multiply-add.*,\1,p' "$temporary/table")
-[ -n "$isas" ] || { echo "plot.sh: $json has no limit/*/multiply-add" >&2 && exit 1; }
+isas=
 
 # part NAME PATTERN SED: the rows whose names match, the names edited.
 part() {
@@ -34,18 +30,25 @@ draw() {
     echo "$folder/$1.svg"
 }
 
-for isa in $isas; do
-    for dim in 64 128; do
-        part "length-$isa-$dim" "^length/$isa/d$dim/" 's,^length/.*/,,'
+if [ -n "$json" ]; then
+    # shellcheck disable=SC2086 # a list of files
+    awk -f "$here/table.awk" $json >"$temporary/table"
+    awk -v context=1 -f "$here/table.awk" $json >"$temporary/caption"
+    isas=$(sed -n 's,^limit/\([^/]*\)/multiply-add.*,\1,p' "$temporary/table")
+    [ -n "$isas" ] || { echo "plot.sh: $json has no limit/*/multiply-add" >&2 && exit 1; }
+    for isa in $isas; do
+        for dim in 64 128; do
+            part "length-$isa-$dim" "^length/$isa/d$dim/" 's,^length/.*/,,'
+        done
+        part "attn-$isa" "^attn/$isa/" 's,^attn/[^/]*/[^/]*/,,'
+        part "modifier-$isa" "^modifier/$isa/" 's,^modifier/[^/]*/,,'
+        part "peak-$isa" "^limit/$isa/multiply-add" 's,^.*/,,'
+        part "read-$isa" "^limit/$isa/read-128MiB" 's,^.*/,,'
     done
-    part "attn-$isa" "^attn/$isa/" 's,^attn/[^/]*/[^/]*/,,'
-    part "modifier-$isa" "^modifier/$isa/" 's,^modifier/[^/]*/,,'
-    part "peak-$isa" "^limit/$isa/multiply-add" 's,^.*/,,'
-    part "read-$isa" "^limit/$isa/read-128MiB" 's,^.*/,,'
-done
-draw length 760,480
-draw roofline 760,560
-draw modifiers 760,480
+    draw length 760,480
+    draw roofline 760,560
+    draw modifiers 760,480
+fi
 if [ -n "$peers" ] && [ -s "$peers" ]; then
     cp "$peers" "$temporary/peers"
     # A caption of its own: comment lines.
