@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "visible.h"
+
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -48,12 +50,25 @@ static bool extent_fits(const struct axis *axes, int n_axes, int64_t features) {
     return reach <= PTRDIFF_MAX / (int64_t)sizeof(float);
 }
 
-static attn_status check_tensor(const char *name, const void *data, attn_type type,
-                                const struct axis axes[3], int64_t features, bool with_data,
-                                struct attn_sentence say) {
-    if (type != ATTN_F32)
-        return fail(say, ATTN_ERROR_TYPE, "%s.type is %d; this version supports ATTN_F32 (0) only",
-                    name, (int)type);
+/* Sets of element types that a tensor may have. */
+enum {
+    F32_ONLY = 1 << ATTN_F32,
+    FLOATS = F32_ONLY | 1 << ATTN_F16 | 1 << ATTN_BF16,
+    ANY_TYPE = FLOATS | 1 << ATTN_I8,
+};
+
+static attn_status check_type(const char *name, attn_type type, unsigned types,
+                              struct attn_sentence say) {
+    if ((int)type >= ATTN_F32 && (int)type <= ATTN_I8 && types >> (int)type & 1)
+        return ATTN_OK;
+    return fail(say, ATTN_ERROR_TYPE, "%s.type is %d; it may be %s", name, (int)type,
+                types == F32_ONLY ? "ATTN_F32 (0)"
+                : types == FLOATS ? "ATTN_F32 (0), ATTN_F16 (1) or ATTN_BF16 (2)"
+                                  : "ATTN_F32 (0), ATTN_F16 (1), ATTN_BF16 (2) or ATTN_I8 (3)");
+}
+
+static attn_status check_tensor(const char *name, const void *data, const struct axis axes[3],
+                                int64_t features, bool with_data, struct attn_sentence say) {
     for (int i = 0; i < 3; i++)
         if (axes[i].size == 0)
             return ATTN_OK;
@@ -117,60 +132,121 @@ static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) 
     return ATTN_OK;
 }
 
-/* The tensors of a problem, with the axes that their strides belong to. The query side of a ragged
- * batch has one batch of all its tokens. */
-static attn_status check_tensors(const struct attn_checked *c, bool with_data,
-                                 struct attn_sentence say) {
-    const attn_problem *p = &c->p;
-    const int64_t q_batch = p->cu_q && p->batch > 0 ? 1 : p->batch;
 #define AXES(t, batch, heads, tokens)                                                              \
     {                                                                                              \
         {"batch", batch, (t).stride_batch}, {"heads", heads, (t).stride_head}, {                   \
             "tokens", tokens, (t).stride_token                                                     \
         }                                                                                          \
     }
+
+/* Batches of the query side, where a ragged batch has one of all its tokens, and of the cache,
+ * which has pages instead if it is paged. */
+static int64_t query_batches(const attn_problem *p) {
+    return p->cu_q && p->batch > 0 ? 1 : p->batch;
+}
+static int64_t cache_batches(const attn_problem *p) {
+    return p->pages.table ? p->pages.n_pages : p->batch;
+}
+static int64_t cache_tokens(const attn_problem *p) {
+    return p->pages.table ? p->pages.page_len : p->kv_cap;
+}
+
+static attn_status check_inputs(const struct attn_checked *c, bool with_data,
+                                struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const int64_t batches = cache_batches(p), tokens = cache_tokens(p);
     const struct {
         const char *name;
         const attn_input *t;
         struct axis axes[3];
         int64_t features;
-    } inputs[] = {
-        {"q", &p->q, AXES(p->q, q_batch, p->q_heads, p->q_len), p->qk_dim},
-        {"k", &p->k, AXES(p->k, p->batch, p->kv_heads, p->kv_cap), p->qk_dim},
-        {"v", &p->v, AXES(p->v, p->batch, p->kv_heads, p->kv_cap), p->v_dim},
-        {"past_k", &p->past_k, AXES(p->past_k, p->batch, p->kv_heads, p->past_cap), p->qk_dim},
-        {"past_v", &p->past_v, AXES(p->past_v, p->batch, p->kv_heads, p->past_cap), p->v_dim}};
+        unsigned types;
+        const char *scales_name;
+        const attn_scales *scales;
+        struct axis scale_axes[3];
+    } inputs[] = {{"q", &p->q, AXES(p->q, query_batches(p), p->q_heads, p->q_len), p->qk_dim,
+                   FLOATS, NULL, NULL, AXES(p->q, 0, 0, 0)},
+                  {"k", &p->k, AXES(p->k, batches, p->kv_heads, tokens), p->qk_dim, ANY_TYPE,
+                   "k_scales", &p->k_scales, AXES(p->k_scales, batches, p->kv_heads, tokens)},
+                  {"v", &p->v, AXES(p->v, batches, p->kv_heads, tokens), p->v_dim, ANY_TYPE,
+                   "v_scales", &p->v_scales, AXES(p->v_scales, batches, p->kv_heads, tokens)},
+                  {"past_k", &p->past_k, AXES(p->past_k, p->batch, p->kv_heads, p->past_cap),
+                   p->qk_dim, ANY_TYPE, "past_k_scales", &p->past_k_scales,
+                   AXES(p->past_k_scales, p->batch, p->kv_heads, p->past_cap)},
+                  {"past_v", &p->past_v, AXES(p->past_v, p->batch, p->kv_heads, p->past_cap),
+                   p->v_dim, ANY_TYPE, "past_v_scales", &p->past_v_scales,
+                   AXES(p->past_v_scales, p->batch, p->kv_heads, p->past_cap)}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        const attn_status status =
-            check_tensor(inputs[i].name, inputs[i].t->data, inputs[i].t->type, inputs[i].axes,
-                         inputs[i].features, with_data, say);
+        attn_status status = check_type(inputs[i].name, inputs[i].t->type, inputs[i].types, say);
+        if (status == ATTN_OK)
+            status = check_tensor(inputs[i].name, inputs[i].t->data, inputs[i].axes,
+                                  inputs[i].features, with_data, say);
+        if (status == ATTN_OK && inputs[i].t->type == ATTN_I8) {
+            const int64_t group = inputs[i].scales->group;
+            if (group < 0)
+                return fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative",
+                            inputs[i].scales_name, group);
+            const int64_t n = group ? inputs[i].features / group + 1 : 1;
+            status = check_tensor(inputs[i].scales_name, inputs[i].scales->data,
+                                  inputs[i].scale_axes, n, with_data && inputs[i].features, say);
+        }
         if (status != ATTN_OK)
             return status;
     }
+    if (p->past_cap && (p->past_k.type != p->k.type || p->past_v.type != p->v.type ||
+                        (p->k.type == ATTN_I8 && p->past_k_scales.group != p->k_scales.group) ||
+                        (p->v.type == ATTN_I8 && p->past_v_scales.group != p->v_scales.group)))
+        return fail(say, ATTN_ERROR_TYPE,
+                    "past_k and past_v must have the types (%d, %d) and groups of k and v (%d, %d)",
+                    (int)p->past_k.type, (int)p->past_v.type, (int)p->k.type, (int)p->v.type);
+    return ATTN_OK;
+}
+
+static attn_status check_outputs(const struct attn_checked *c, bool with_data,
+                                 struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const int64_t batches = query_batches(p);
     const struct {
         const char *name;
         const attn_output *t;
         struct axis axes[3];
         int64_t features;
         bool required;
+        unsigned types;
     } outputs[] = {
-        {"out", &p->out, AXES(p->out, q_batch, p->q_heads, p->q_len), p->v_dim, with_data},
-        {"lse", &p->lse, AXES(p->lse, q_batch, p->q_heads, p->q_len), 1, false},
-        {"weights", &p->weights, AXES(p->weights, q_batch, p->q_heads, p->q_len), c->key_cap,
-         false},
-        {"scores", &p->scores, AXES(p->scores, q_batch, p->q_heads, p->q_len), c->key_cap, false}};
-#undef AXES
+        {"out", &p->out, AXES(p->out, batches, p->q_heads, p->q_len), p->v_dim, with_data, FLOATS},
+        {"lse", &p->lse, AXES(p->lse, batches, p->q_heads, p->q_len), 1, false, F32_ONLY},
+        {"weights", &p->weights, AXES(p->weights, batches, p->q_heads, p->q_len), c->key_cap, false,
+         F32_ONLY},
+        {"scores", &p->scores, AXES(p->scores, batches, p->q_heads, p->q_len), c->key_cap, false,
+         F32_ONLY}};
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        if (!outputs[i].t->data && !outputs[i].required)
-            continue;
-        attn_status status =
-            check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].t->type, outputs[i].axes,
-                         outputs[i].features, outputs[i].required, say);
-        if (status == ATTN_OK)
+        attn_status status = check_type(outputs[i].name, outputs[i].t->type, outputs[i].types, say);
+        if (status == ATTN_OK && (outputs[i].t->data || outputs[i].required))
+            status = check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].axes,
+                                  outputs[i].features, outputs[i].required, say);
+        if (status == ATTN_OK && (outputs[i].t->data || outputs[i].required))
             status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say);
         if (status != ATTN_OK)
             return status;
     }
+    return ATTN_OK;
+}
+
+static attn_status check_pages(const struct attn_checked *c, struct attn_sentence say) {
+    const attn_pages *pages = &c->p.pages;
+    if (!pages->table)
+        return ATTN_OK;
+    if (c->p.past_cap)
+        return fail(say, ATTN_ERROR_PAGE, "pages and past_cap %" PRId64 " exclude each other",
+                    c->p.past_cap);
+    if (pages->page_len < 1 || pages->n_pages < 0 || pages->n_pages > INT32_MAX)
+        return fail(say, ATTN_ERROR_PAGE, "pages.page_len is %" PRId64 ", n_pages %" PRId64,
+                    pages->page_len, pages->n_pages);
+    const int64_t per_batch = c->p.kv_cap / pages->page_len + 1;
+    const struct axis batches = {"batch", c->p.batch, pages->stride_batch};
+    if (!extent_fits(&batches, 1, per_batch))
+        return fail(say, ATTN_ERROR_OVERFLOW, "pages.table reaches beyond the address space");
     return ATTN_OK;
 }
 
@@ -253,6 +329,26 @@ static attn_status check_numbers(const attn_problem *p, struct attn_sentence say
     return ATTN_OK;
 }
 
+/* The pages that some row of batch b sees: those of the keys in use, before a mask is looked at. */
+static attn_status check_table(const struct attn_checked *c, int64_t b, struct attn_sentence say) {
+    const attn_pages *pages = &c->p.pages;
+    const int64_t rows = attn_query_count(c, b);
+    if (!pages->table || rows == 0)
+        return ATTN_OK;
+    struct attn_key_range seen = attn_visible_to_rows(c, b, 0, rows - 1);
+    if (c->p.scores.data)
+        seen = (struct attn_key_range){0, attn_key_count(c, b)};
+    for (int64_t j = seen.begin; j < seen.end; j += pages->page_len - j % pages->page_len) {
+        const int64_t i = j / pages->page_len;
+        const int32_t page = pages->table[b * pages->stride_batch + i];
+        if (page < 0 || page >= pages->n_pages)
+            return fail(say, ATTN_ERROR_PAGE,
+                        "pages.table[%" PRId64 "][%" PRId64 "] is %d; there are %" PRId64 " pages",
+                        b, i, (int)page, pages->n_pages);
+    }
+    return ATTN_OK;
+}
+
 /* What each batch has of its own. */
 static attn_status check_batches(const struct attn_checked *c, struct attn_sentence say) {
     const attn_problem *p = &c->p;
@@ -280,6 +376,9 @@ static attn_status check_batches(const struct attn_checked *c, struct attn_sente
             return fail(say, ATTN_ERROR_OVERFLOW,
                         "offset[%" PRId64 "] is %" PRId64 "; its magnitude may be at most 2^62", b,
                         p->offset[b]);
+        const attn_status status = check_table(c, b, say);
+        if (status != ATTN_OK)
+            return status;
     }
     return ATTN_OK;
 }
@@ -293,16 +392,21 @@ static attn_status check_batches(const struct attn_checked *c, struct attn_sente
     } while (0)
 
 static void drop_unused_strides(attn_problem *p) {
-    const int64_t q_batch = p->cu_q ? 1 : p->batch;
+    const int64_t q_batch = query_batches(p), batch = cache_batches(p), tokens = cache_tokens(p);
     DROP_UNUSED_STRIDES(p->q, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->k, p->batch, p->kv_heads, p->kv_cap);
-    DROP_UNUSED_STRIDES(p->v, p->batch, p->kv_heads, p->kv_cap);
+    DROP_UNUSED_STRIDES(p->k, batch, p->kv_heads, tokens);
+    DROP_UNUSED_STRIDES(p->v, batch, p->kv_heads, tokens);
+    DROP_UNUSED_STRIDES(p->k_scales, batch, p->kv_heads, tokens);
+    DROP_UNUSED_STRIDES(p->v_scales, batch, p->kv_heads, tokens);
     DROP_UNUSED_STRIDES(p->past_k, p->batch, p->kv_heads, p->past_cap);
     DROP_UNUSED_STRIDES(p->past_v, p->batch, p->kv_heads, p->past_cap);
+    DROP_UNUSED_STRIDES(p->past_k_scales, p->batch, p->kv_heads, p->past_cap);
+    DROP_UNUSED_STRIDES(p->past_v_scales, p->batch, p->kv_heads, p->past_cap);
     DROP_UNUSED_STRIDES(p->out, q_batch, p->q_heads, p->q_len);
     DROP_UNUSED_STRIDES(p->lse, q_batch, p->q_heads, p->q_len);
     DROP_UNUSED_STRIDES(p->weights, q_batch, p->q_heads, p->q_len);
     DROP_UNUSED_STRIDES(p->scores, q_batch, p->q_heads, p->q_len);
+    p->pages.stride_batch = p->batch > 1 ? p->pages.stride_batch : 0;
     p->mask.stride_batch = p->batch > 1 ? p->mask.stride_batch : 0;
     p->mask.stride_head = p->q_heads > 1 ? p->mask.stride_head : 0;
     p->mask.stride_query = p->q_len > 1 ? p->mask.stride_query : 0;
@@ -339,7 +443,8 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     if ((status = check_sizes(p, say)))
         return status;
     c->key_cap = p->past_cap + p->kv_cap;
-    if ((status = check_tensors(c, with_data, say)) || (status = check_mask(c, with_data, say)) ||
+    if ((status = check_pages(c, say)) || (status = check_inputs(c, with_data, say)) ||
+        (status = check_outputs(c, with_data, say)) || (status = check_mask(c, with_data, say)) ||
         (status = check_numbers(p, say)) || (p->cu_q && (status = check_cu_q(p, say))))
         return status;
     c->left = p->window ? p->window[0] : -1;
@@ -358,29 +463,61 @@ attn_status attn_merge_check(const struct attn_merge_arguments *a) {
         return ATTN_ERROR_SIZE;
     if (!a->parts || !a->out)
         return ATTN_ERROR_NULL;
-    const int64_t sizes[3] = {a->batch, a->heads, a->q_len};
-#define AXES(t)                                                                                    \
-    {                                                                                              \
-        {"batch", sizes[0], (t).stride_batch}, {"heads", sizes[1], (t).stride_head}, {             \
-            "tokens", sizes[2], (t).stride_token                                                   \
-        }                                                                                          \
-    }
     attn_status status;
     for (size_t p = 0; p < a->n; p++) {
-        const struct axis out[3] = AXES(a->parts[p].out), lse[3] = AXES(a->parts[p].lse);
-        if ((status = check_tensor("out", a->parts[p].out.data, a->parts[p].out.type, out, a->v_dim,
-                                   true, none)) ||
-            (status = check_tensor("lse", a->parts[p].lse.data, a->parts[p].lse.type, lse, 1, true,
-                                   none)))
+        const struct axis out[3] = AXES(a->parts[p].out, a->batch, a->heads, a->q_len),
+                          lse[3] = AXES(a->parts[p].lse, a->batch, a->heads, a->q_len);
+        if ((status = check_type("out", a->parts[p].out.type, F32_ONLY, none)) ||
+            (status = check_type("lse", a->parts[p].lse.type, F32_ONLY, none)) ||
+            (status = check_tensor("out", a->parts[p].out.data, out, a->v_dim, true, none)) ||
+            (status = check_tensor("lse", a->parts[p].lse.data, lse, 1, true, none)))
             return status;
     }
-    const struct axis out[3] = AXES(*a->out);
-    if ((status = check_tensor("out", a->out->data, a->out->type, out, a->v_dim, true, none)) ||
+    const struct axis out[3] = AXES(*a->out, a->batch, a->heads, a->q_len);
+    if ((status = check_type("out", a->out->type, F32_ONLY, none)) ||
+        (status = check_tensor("out", a->out->data, out, a->v_dim, true, none)) ||
         (status = check_rows_apart("out", out, a->v_dim, none)) || !a->lse)
         return status;
-    const struct axis lse[3] = AXES(*a->lse);
-#undef AXES
-    if ((status = check_tensor("lse", a->lse->data, a->lse->type, lse, 1, true, none)))
+    const struct axis lse[3] = AXES(*a->lse, a->batch, a->heads, a->q_len);
+    if ((status = check_type("lse", a->lse->type, F32_ONLY, none)) ||
+        (status = check_tensor("lse", a->lse->data, lse, 1, true, none)))
         return status;
     return check_rows_apart("lse", lse, 1, none);
+}
+
+attn_status attn_append_check(const struct attn_append_arguments *a) {
+    const struct attn_sentence none = {0};
+    if (a->n < 0 || a->heads < 0 || a->dim < 0)
+        return ATTN_ERROR_SIZE;
+    if (!a->tokens || !a->cache || (!a->slots && a->n > 0))
+        return ATTN_ERROR_NULL;
+    const attn_cache *cache = a->cache;
+    if (cache->n_pages < 0 || cache->page_len < 1 || cache->scale_group < 0)
+        return ATTN_ERROR_SIZE;
+    const struct axis tokens[3] = {{"batch", 1, 0},
+                                   {"heads", a->heads, a->tokens->stride_head},
+                                   {"tokens", a->n, a->tokens->stride_token}};
+    const struct axis places[3] = {{"pages", cache->n_pages, cache->stride_page},
+                                   {"heads", a->heads, cache->stride_head},
+                                   {"tokens", cache->page_len, cache->stride_token}};
+    const struct axis scales[3] = {{"pages", cache->n_pages, cache->scale_stride_page},
+                                   {"heads", a->heads, cache->scale_stride_head},
+                                   {"tokens", cache->page_len, cache->scale_stride_token}};
+    const int64_t groups = cache->scale_group && a->dim ? (a->dim - 1) / cache->scale_group + 1 : 1;
+    const bool is_i8 = cache->type == ATTN_I8;
+    attn_status status;
+    if ((status = check_type("tokens", a->tokens->type, FLOATS, none)) ||
+        (status = check_type("cache", cache->type, ANY_TYPE, none)) ||
+        (status = check_tensor("tokens", a->tokens->data, tokens, a->dim, true, none)) ||
+        (status = check_tensor("cache", cache->data, places, a->dim, true, none)) ||
+        (status = check_rows_apart("cache", places, a->dim, none)))
+        return status;
+    if (is_i8 && a->dim &&
+        ((status = check_tensor("scales", cache->scales, scales, groups, true, none)) ||
+         (status = check_rows_apart("scales", scales, groups, none))))
+        return status;
+    for (int64_t i = 0; i < a->n; i++)
+        if (a->slots[i] >= 0 && a->slots[i] / cache->page_len >= cache->n_pages)
+            return ATTN_ERROR_PAGE;
+    return ATTN_OK;
 }
