@@ -26,7 +26,7 @@ VERSION := $(call version_part,MAJOR).$(call version_part,MINOR).$(call version_
 ABI := 0
 
 all: ## build the libraries and the attn command (the default)
-.PHONY: all run examples deps deps-all check check-extra check-all bench install uninstall \
+.PHONY: all run examples deps deps-all check check-extra check-all bench bench-all bench-plots install uninstall \
     format check-format clean help FORCE
 
 # ---- Compiler ------------------------------------------------------------------------------------
@@ -113,14 +113,31 @@ OPENMP_CLI := -DATTN_HAVE_OPENMP
 OPENMP_LINK := $(OPENMP_OBJECT) -fopenmp
 endif
 
+# ---- Limits of the machine -----------------------------------------------------------------------
+
+# For the attn command and the benchmarks: what measures work, and the loops it is held against, once
+# for each instruction set. They are contracted where kernels must not be.
+define loops_rule
+$(BUILD)/src/limits/loops_$(1).o: src/limits/loops.c src/$(1)/flags.mk $(BUILD)/settings
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE_FLAGS) -ffp-contract=fast -Isrc $$(HAVE_ISAS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) \
+	    $$(FLAGS_$(1)) -DISA=$(1) -c $$< -o $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call loops_rule,$(isa))))
+MEASURE := $(BUILD)/src/limits/measure.o
+$(MEASURE): src/limits/measure.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CC) $(BASE_FLAGS) -Isrc $(HAVE_ISAS) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+LIMITS := $(MEASURE) $(ISAS:%=$(BUILD)/src/limits/loops_%.o)
+
 # ---- The attn command ----------------------------------------------------------------------------
 
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
 $(CLI_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(CC) $(BASE_FLAGS) -Isrc $(OPENMP_CLI) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
-$(BUILD)/attn: $(CLI_OBJECTS) $(OPENMP_OBJECT) $(BUILD)/libattn.a
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(BUILD)/libattn.a $(OPENMP_LINK) -lm
+	$(CC) $(BASE_FLAGS) -Isrc $(HAVE_ISAS) $(OPENMP_CLI) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+$(BUILD)/attn: $(CLI_OBJECTS) $(LIMITS) $(OPENMP_OBJECT) $(BUILD)/libattn.a
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(LIMITS) $(BUILD)/libattn.a $(OPENMP_LINK) -lm
 
 all: $(LIBRARIES) $(BUILD)/attn
 
@@ -171,22 +188,73 @@ check-all: ## check-extra, then check
 
 # ---- Benchmarks ----------------------------------------------------------------------------------
 
-define limits_rule
-$(BUILD)/bench/limits_$(1).o: bench/limits.c $(BUILD)/settings
+# Google Benchmark, through a shim in C++; everything else here is C.
+BENCH := $(BUILD)/bench/attn_bench
+BENCH_ARGS ?=
+BENCHMARK_LIBS ?= -lbenchmark -lstdc++
+BENCH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out bench/exp_loop.c,$(wildcard bench/*.c)))
+BENCH_SHIM := $(BUILD)/bench/gbench_shim.o
+EXP_LOOPS := $(ISAS:%=$(BUILD)/bench/exp_loop_%.o)
+BENCH_LINK := $(BENCH_SHIM) $(EXP_LOOPS) $(LIMITS) \
+    $(patsubst %,$(BUILD)/src/cli/%.o,workload judge oracle options machine timing) \
+    $(BUILD)/libattn.a $(OPENMP_LINK)
+
+$(BENCH_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CC) $(BASE_FLAGS) -Isrc -I$(BUILD)/bench $(HAVE_ISAS) $(OPENMP_CLI) $(OPENMP_LINK:%.o=) \
+	    $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+$(BENCH_SHIM): bench/gbench_shim.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	@echo '#include <benchmark/benchmark.h>' | $(CXX) -E -x c++ - >/dev/null 2>&1 || { \
+	    echo 'bench: needs a C++ compiler and Google Benchmark: make deps, or apt-get install g++ libbenchmark-dev'; \
+	    exit 1; }
+	$(CXX) -std=c++17 -Wall -Wextra $(if $(WERROR),-Werror) -MMD -MP $(CPPFLAGS) $(CXXFLAGS) -O2 -c $< -o $@
+
+define exp_loop_rule
+$(BUILD)/bench/exp_loop_$(1).o: bench/exp_loop.c src/$(1)/flags.mk $(BUILD)/settings
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE_FLAGS) -ffp-contract=fast -Isrc $$(HAVE_ISAS) $$(CPPFLAGS) $$(CFLAGS) \
+	$$(CC) $$(BASE_FLAGS) -Isrc -Isrc/$(1) $$(HAVE_ISAS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) \
 	    $$(FLAGS_$(1)) -DISA=$(1) -c $$< -o $$@
 endef
-$(foreach isa,$(ISAS),$(eval $(call limits_rule,$(isa))))
-LIMITS := $(ISAS:%=$(BUILD)/bench/limits_%.o)
-$(BUILD)/bench/timing: bench/timing.c $(LIMITS) $(BUILD)/libattn.a
-	$(CC) $(BASE_FLAGS) -Isrc $(HAVE_ISAS) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIMITS) \
-	    $(BUILD)/libattn.a -lm
-bench: $(BUILD)/bench/timing ## time attention as a fraction of what this machine can do
-	$(BUILD)/bench/timing
+$(foreach isa,$(ISAS),$(eval $(call exp_loop_rule,$(isa))))
+
+# What no figure is printed without. Rewritten only when it changes.
+BUILT := $(BUILD)/bench/built.h
+define BUILT_TEXT
+#define BUILT_COMPILER "$(shell $(CC) --version 2>/dev/null | sed 1q)"
+#define BUILT_FLAGS "$(strip $(CPPFLAGS) $(CFLAGS))"
+#define BUILT_COMMIT "$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)"
+endef
+$(BUILT): export TEXT = $(BUILT_TEXT)
+$(BUILT): FORCE
+	@mkdir -p $(@D)
+	@printenv TEXT | cmp -s - $@ || printenv TEXT >$@
+$(BUILD)/bench/main.o: $(BUILT)
+
+# The shim first: without Google Benchmark that is the error to see.
+$(BENCH_OBJECTS): | $(BENCH_SHIM)
+$(BENCH): $(BENCH_OBJECTS) $(filter-out -%,$(BENCH_LINK))
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) $(BENCH_LINK) $(BENCHMARK_LIBS) -lm -lpthread
+
+bench: $(BENCH) ## time the library as fractions of what this machine can do (BENCH_ARGS=...)
+	@$(BENCH) $(BENCH_ARGS)
+bench-all: $(BENCH) ## the same, everything: some minutes
+	@$(BENCH) --all $(BENCH_ARGS)
+
+# What the pictures are drawn from: BENCH_JSON, another run's --benchmark_out, or a run of their own.
+# PEERS is a table of other libraries' times (bench/plots/peers.gp), drawn where there is one.
+BENCH_JSON ?= $(BUILD)/bench/plots.json
+PEERS ?= docs/bench/peers.txt
+$(BUILD)/bench/plots.json: $(BENCH)
+	$(BENCH) --benchmark_filter='^(limit|attn|length|modifier)/' --benchmark_out=$@.new $(BENCH_ARGS)
+	mv $@.new $@
+bench-plots: $(BENCH_JSON) ## draw docs/bench/*.svg from such a run: some minutes, gnuplot
+	@command -v gnuplot >/dev/null || { \
+	    echo 'bench-plots: needs gnuplot: make deps-all, or apt-get install gnuplot-nox'; exit 1; }
+	@sh bench/plots/plot.sh '$(BENCH_JSON)' docs/bench $(PEERS)
 
 FORMATTED = $(wildcard include/*.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] \
-              bench/*.[ch] examples/*.c)
+              bench/*.[ch] bench/*.cc examples/*.c)
 format: ## lay out the source with clang-format
 	clang-format -i $(FORMATTED)
 check-format: ## say whether `make format` would change something
@@ -247,4 +315,5 @@ help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(OPENMP_OBJECT) $(TEST_OBJECTS)) \
-         $(EXAMPLES:%=%.d) $(STRESS:%=%.d) $(LIMITS:.o=.d) $(BUILD)/bench/timing.d
+         $(EXAMPLES:%=%.d) $(STRESS:%=%.d) $(LIMITS:.o=.d) \
+         $(patsubst %.o,%.d,$(BENCH_OBJECTS) $(BENCH_SHIM) $(EXP_LOOPS))

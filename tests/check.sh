@@ -14,6 +14,7 @@ stage 'build' build all
 [ $status = 0 ] || exit 1
 stage 'no instruction leaves its kernel set' sh tests/check_isa_leak.sh "$BUILD"
 stage 'symbols' sh tests/check_symbols.sh "$BUILD"
+stage 'each known fault has its test' sh tests/check_faults.sh
 stage 'command line' sh tests/cli.sh "$BUILD/attn"
 examples() {
     build examples
@@ -23,6 +24,16 @@ examples() {
 }
 stage 'examples' examples
 stage 'install' sh tests/install.sh
+# Not for figures: every benchmark compares its results before it measures.
+benchmarks() {
+    build "$BUILD/bench/attn_bench"
+    "$BUILD/bench/attn_bench" --seconds=0 --benchmark_filter='^(limit|exp|kernel|call)/|tiny|modifier/.*/sinks'
+}
+if echo '#include <benchmark/benchmark.h>' | c++ -E -x c++ - >/dev/null 2>&1; then
+    stage 'benchmarks compute what they should' benchmarks
+else
+    skip 'benchmarks' 'Google Benchmark or a C++ compiler is missing'
+fi
 have pkg-config || skip 'pkg-config' 'it is missing'
 have cmake || absent 'the CMake package' 'cmake is missing'
 if [ -n "$have_criterion" ]; then

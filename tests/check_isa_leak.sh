@@ -28,7 +28,7 @@ allowed() {
     case $1 in
     avx2) echo vex ;;
     avx512) echo evex ;;
-    baseline | cli | scalar | neon) echo base ;;
+    baseline | cli | limits | scalar | neon) echo base ;;
     *) echo "unknown kernel set $1: add it to $0" >&2 && return 1 ;;
     esac
 }
@@ -126,12 +126,18 @@ count=0
 for object in "$build"/src/*.o "$build"/src/*/*.o; do
     [ -e "$object" ] || continue
     set=$(basename "$(dirname "$object")")
-    [ "$set" != src ] || set=baseline
+    case $set:$(basename "$object") in
+    src:*) set=baseline ;;
+    limits:loops_*) # what each set is measured against, of which only the set's own may be used
+        set=$(basename "$object" .o)
+        set=${set#loops_}
+        ;;
+    esac
     what=$(allowed "$set")
     # kernels.o is a table.
     [ -z "$($nm "$object" | grep ' [Tt] ')" ] || instructions "$what" "$object" >>"$report"
     case $set in
-    baseline | cli) ;;
+    baseline | cli | limits) ;;
     *) symbols "$set" "$object" >>"$report" ;;
     esac
     [ "$what" = base ] || $nm "$object" | awk '$2 ~ /^[Tt]$/ { print $3 }' >>"$kernels"

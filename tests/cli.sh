@@ -373,6 +373,8 @@ rm -f a.npy b.npy c.npy
     refuses 2 '--bogus' info --bogus
     refuses 2 '--bogus' verify --bogus
     refuses 2 '--bogus' demo --bogus
+    refuses 2 '--bogus' bench --bogus
+    refuses 1 '--isa mmx' bench --isa mmx
     refuses 2 'extra' info extra
 
     # Outputs that cannot be written.
@@ -829,6 +831,36 @@ shows 'scalar'
 for isa in $isas; do
     shows "^$isa "
 done
+# --quick is a second or two where kernels are vectorised.
+succeeds bench --help
+succeeds bench --quick
+for isa in $isas; do
+    [ "$isa" = scalar ] || shows "^ *$isa  *8 heads, 160 x 160, d 128 .* of .*GFLOP/s .*\[.*\]"
+done
+best=$(echo "$isas" | sed 1q)
+if [ "$best" != scalar ]; then
+    # As programs read it: what opens is closed, no list ends with a comma, figures are figures.
+    succeeds bench --quick --json --isa "$best"
+    cases=$((cases + 1))
+    awk '
+        {
+            opened += gsub(/[{[]/, "&")
+            closed += gsub(/[]}]/, "&")
+            quotes += gsub(/"/, "&")
+        }
+        /"ratio": / { rows++; if ($0 !~ /"ratio": [0-9]+\.[0-9]+, /) bad = 1 }
+        /"value": / { limits++; if ($0 !~ /"value": [0-9]+\.[0-9]}/) bad = 1 }
+        /: -?(nan|inf)/ || (last ~ /,$/ && /^ *[]}]/) { bad = 1 }
+        { last = $0 }
+        END { exit bad || opened != closed || quotes % 2 || rows != 10 || limits < 4 }' ../stdout ||
+        fail "attn bench --json: $(cat ../stdout)"
+    if script --version >/dev/null 2>&1; then
+        cases=$((cases + 1))
+        TERM=xterm script -qec "'$attn' bench --quick --isa $best 2>&1 >/dev/null" /dev/null \
+            >../stdout </dev/null || fail "attn bench on a terminal"
+        grep -q ' of [0-9]*: ' ../stdout || fail "attn bench says nothing on a terminal while it runs"
+    fi
+fi
 escape=$(printf '\033')
 succeeds demo "$t"
 cases=$((cases + 1))

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what the tests need, `deps.sh all` what check-extra needs on top; silent if it is there.
+# Installs what the tests and `make bench` need, `deps.sh all` what check-extra and bench-plots need
+# on top; silent if it is there.
 #
 # SPDX-License-Identifier: MIT
 set -eu
 
-need='libcriterion-dev binutils pkg-config'
+need='libcriterion-dev binutils pkg-config g++ libbenchmark-dev'
 if [ "$(uname -m)" = x86_64 ]; then
     need="$need gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
     # Criterion for AArch64 in a folder of its own: as a package it would remove the native one.
@@ -12,7 +13,7 @@ if [ "$(uname -m)" = x86_64 ]; then
 fi
 if [ "${1-}" = all ]; then
     # gcc-multilib would be the package for 32-bit x86, but it excludes the AArch64 compiler.
-    need="$need clang clang-format cmake g++ libclang-rt-14-dev libc6-dev-i386 libomp-dev musl-tools"
+    need="$need clang clang-format cmake gnuplot-nox libclang-rt-14-dev libc6-dev-i386 libomp-dev musl-tools"
 fi
 
 give_up() {

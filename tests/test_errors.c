@@ -13,6 +13,7 @@
 
 /* A valid problem: 2 batches, 4 heads on 2, 3 rows, 5 keys. */
 enum { B = 2, HQ = 4, HKV = 2, LQ = 3, LK = 5, D = 6, DV = 7, N_OUT = B * HQ * LQ * DV };
+enum { PAST = 2, KEYS = PAST + LK };
 
 struct sample {
     attn_problem p;
@@ -20,6 +21,11 @@ struct sample {
     float out[N_OUT], lse[B * HQ * LQ], weights[B * HQ * LQ * LK];
     float scale;
     int64_t kv_len[B], offset[B];
+    /* With every option: see sample_make_full(). */
+    float past_k[B * HKV * PAST * D], past_v[B * HKV * PAST * DV];
+    float scores[B * HQ * LQ * KEYS], all_weights[B * HQ * LQ * KEYS];
+    float mask[LQ * KEYS], alibi[HQ], sinks[HQ];
+    int64_t cu_q[B + 1], past_len[B], window[2];
 };
 
 static void sample_make(struct sample *s) {
@@ -33,6 +39,24 @@ static void sample_make(struct sample *s) {
     s->scale = 0.5f, s->p.scale = &s->scale;
     s->kv_len[0] = 5, s->kv_len[1] = 2, s->p.kv_len = s->kv_len;
     s->p.causal = 1, s->p.align = ATTN_ALIGN_EXPLICIT, s->p.offset = s->offset;
+}
+
+/* The same with an additive mask, a window, softcap, ALiBi, sinks, scores, sequences of 1 and 2 rows
+ * and keys in two pieces. */
+static void sample_make_full(struct sample *s) {
+    sample_make(s);
+    memset(s->scores, 0xab, sizeof s->scores);
+    memset(s->all_weights, 0xab, sizeof s->all_weights);
+    attn_problem *p = &s->p;
+    p->mask = (attn_mask){s->mask, ATTN_MASK_F32, 0, 0, KEYS, 1, KEYS};
+    p->window = s->window, p->softcap = 3, p->alibi = s->alibi, p->sinks = s->sinks;
+    s->window[0] = 4, s->window[1] = -1;
+    p->cu_q = s->cu_q, s->cu_q[1] = 1, s->cu_q[2] = LQ;
+    p->past_cap = PAST, p->past_len = s->past_len, s->past_len[0] = 2, s->past_len[1] = 1;
+    p->past_k = (attn_input){s->past_k, ATTN_F32, HKV * PAST * D, PAST * D, D};
+    p->past_v = (attn_input){s->past_v, ATTN_F32, HKV * PAST * DV, PAST * DV, DV};
+    p->scores = (attn_output){s->scores, ATTN_F32, 0, LQ * KEYS, KEYS};
+    p->weights = (attn_output){s->all_weights, ATTN_F32, 0, LQ * KEYS, KEYS};
 }
 
 static bool is_untouched(const void *data, size_t size) {
@@ -107,6 +131,49 @@ BREAK(out_stride_zero, s->p.out.stride_token = 0)
 BREAK(out_rows_overlap, s->p.out.stride_token = 1 - DV)
 BREAK(lse_strides_zero, s->p.lse.stride_batch = s->p.lse.stride_head = s->p.lse.stride_token = 0)
 BREAK(weights_stride_short, s->p.weights.stride_head = LK - 1)
+/* Of the sample with every option. */
+BREAK(mask_null, s->p.mask.data = NULL)
+BREAK(mask_type_5, s->p.mask.type = (attn_mask_type)5)
+BREAK(mask_without_type, s->p.mask.type = ATTN_MASK_NONE)
+BREAK(mask_of_no_key, s->p.mask.n_keys = 0)
+BREAK(mask_of_negative_keys, s->p.mask.n_keys = -3)
+BREAK(bits_with_stride, s->p.mask.type = ATTN_MASK_BITS)
+BREAK(mask_batch_far, s->p.mask.stride_batch = INT64_C(1) << 61)
+BREAK(mask_query_far, s->p.mask.stride_query = INT64_MIN)
+BREAK(mask_key_far, s->p.mask.stride_key = INT64_MAX / 2)
+BREAK(window_left, s->window[0] = -2)
+BREAK(window_right, s->window[1] = INT64_MIN)
+BREAK(softcap_negative, s->p.softcap = -0.5f)
+BREAK(softcap_nan, s->p.softcap = NAN)
+BREAK(softcap_infinite, s->p.softcap = INFINITY)
+BREAK(slope_nan, s->alibi[2] = NAN)
+BREAK(slope_infinite, s->alibi[3] = -INFINITY)
+BREAK(scores_type, s->p.scores.type = ATTN_F16)
+BREAK(scores_stage, s->p.scores_at = (attn_score_stage)3)
+BREAK(scores_stage_negative, s->p.scores_at = (attn_score_stage)-1)
+BREAK(scores_overlap, s->p.scores.stride_token = LK) /* enough for k, but not for both pieces */
+BREAK(weights_overlap, s->p.weights.stride_token = -LK)
+BREAK(scores_far, s->p.scores.stride_head = INT64_C(1) << 61)
+BREAK(cu_q_from_1, s->cu_q[0] = 1)
+BREAK(cu_q_negative, s->cu_q[1] = -1)
+BREAK(cu_q_falls, s->cu_q[1] = 4)
+BREAK(cu_q_short, s->cu_q[2] = 2)
+BREAK(cu_q_long, s->cu_q[2] = INT64_MAX)
+BREAK(past_cap_negative, s->p.past_cap = -1)
+BREAK(past_cap_huge, s->p.past_cap = INT64_MAX)
+BREAK(past_k_null, s->p.past_k.data = NULL)
+BREAK(past_v_null, s->p.past_v.data = NULL)
+BREAK(past_k_type, s->p.past_k.type = ATTN_BF16)
+BREAK(past_v_type, s->p.past_v.type = ATTN_I8)
+BREAK(past_k_far, s->p.past_k.stride_token = INT64_C(1) << 61)
+BREAK(past_v_far, s->p.past_v.stride_batch = -(INT64_C(1) << 61))
+BREAK(past_len_negative, s->past_len[1] = -1)
+BREAK(past_len_beyond, s->past_len[0] = 3)
+BREAK(kv_len_beyond_pieces, s->kv_len[1] = 7) /* the room is 7, but only 6 keys are there */
+BREAK(window_unaligned, s->p.causal = 0; s->p.alibi = NULL; s->p.align = ATTN_ALIGN_UNSET;
+      s->p.offset = NULL)
+BREAK(alibi_unaligned, s->p.causal = 0; s->p.window = NULL; s->p.align = ATTN_ALIGN_UNSET;
+      s->p.offset = NULL)
 #undef BREAK
 
 static const struct misuse misuses[] = {
@@ -167,6 +234,53 @@ static const struct misuse misuses[] = {
     {"weights far", weights_stride_huge, ATTN_ERROR_OVERFLOW, {"weights "}, false},
 };
 
+static const struct misuse misuses_of_options[] = {
+    {"mask null", mask_null, ATTN_ERROR_NULL, {"mask.data"}, true},
+    {"mask type 5", mask_type_5, ATTN_ERROR_PARAMETER, {"mask.type", "5"}, false},
+    {"mask without type", mask_without_type, ATTN_ERROR_MASK, {"mask", "type"}, false},
+    {"mask of no key", mask_of_no_key, ATTN_ERROR_MASK, {"mask.n_keys", "0"}, false},
+    {"mask of -3 keys", mask_of_negative_keys, ATTN_ERROR_MASK, {"mask.n_keys", "-3"}, false},
+    {"bits with stride", bits_with_stride, ATTN_ERROR_MASK, {"mask.stride_key", "1"}, false},
+    {"mask batch far", mask_batch_far, ATTN_ERROR_OVERFLOW, {"mask", "2305843009213693952"}, false},
+    {"mask query far",
+     mask_query_far,
+     ATTN_ERROR_OVERFLOW,
+     {"mask", "-9223372036854775808"},
+     false},
+    {"mask key far", mask_key_far, ATTN_ERROR_OVERFLOW, {"mask", "4611686018427387903"}, false},
+    {"window left", window_left, ATTN_ERROR_PARAMETER, {"window", "-2"}, false},
+    {"window right", window_right, ATTN_ERROR_PARAMETER, {"window", "-9223372036854775808"}, false},
+    {"softcap < 0", softcap_negative, ATTN_ERROR_PARAMETER, {"softcap", "-0.5"}, false},
+    {"softcap NaN", softcap_nan, ATTN_ERROR_PARAMETER, {"softcap", "nan"}, false},
+    {"softcap inf", softcap_infinite, ATTN_ERROR_PARAMETER, {"softcap", "inf"}, false},
+    {"slope NaN", slope_nan, ATTN_ERROR_PARAMETER, {"alibi[2]", "nan"}, false},
+    {"slope -inf", slope_infinite, ATTN_ERROR_PARAMETER, {"alibi[3]", "-inf"}, false},
+    {"scores f16", scores_type, ATTN_ERROR_TYPE, {"scores.type", "1"}, false},
+    {"scores at 3", scores_stage, ATTN_ERROR_PARAMETER, {"scores_at", "3"}, false},
+    {"scores at -1", scores_stage_negative, ATTN_ERROR_PARAMETER, {"scores_at", "-1"}, false},
+    {"scores overlap", scores_overlap, ATTN_ERROR_STRIDE, {"scores.stride", "5", "7"}, false},
+    {"weights overlap", weights_overlap, ATTN_ERROR_STRIDE, {"weights.stride", "-5", "7"}, false},
+    {"scores far", scores_far, ATTN_ERROR_OVERFLOW, {"scores ", "2305843009213693952"}, false},
+    {"cu_q from 1", cu_q_from_1, ATTN_ERROR_CU_Q, {"cu_q[0]", "1"}, false},
+    {"cu_q < 0", cu_q_negative, ATTN_ERROR_CU_Q, {"cu_q[1]", "-1"}, false},
+    {"cu_q falls", cu_q_falls, ATTN_ERROR_CU_Q, {"cu_q[1]", "4"}, false},
+    {"cu_q short", cu_q_short, ATTN_ERROR_CU_Q, {"cu_q[2]", "2", "3"}, false},
+    {"cu_q long", cu_q_long, ATTN_ERROR_CU_Q, {"cu_q[2]", "9223372036854775807"}, false},
+    {"past_cap < 0", past_cap_negative, ATTN_ERROR_SIZE, {"past_cap", "-1"}, false},
+    {"past_cap huge", past_cap_huge, ATTN_ERROR_OVERFLOW, {"past_cap"}, false},
+    {"past_k null", past_k_null, ATTN_ERROR_NULL, {"past_k.data"}, true},
+    {"past_v null", past_v_null, ATTN_ERROR_NULL, {"past_v.data"}, true},
+    {"past_k bf16", past_k_type, ATTN_ERROR_TYPE, {"past_k.type", "2"}, false},
+    {"past_v i8", past_v_type, ATTN_ERROR_TYPE, {"past_v.type", "3"}, false},
+    {"past_k far", past_k_far, ATTN_ERROR_OVERFLOW, {"past_k ", "2305843009213693952"}, false},
+    {"past_v far", past_v_far, ATTN_ERROR_OVERFLOW, {"past_v ", "-2305843009213693952"}, false},
+    {"past_len < 0", past_len_negative, ATTN_ERROR_PAST_LEN, {"past_len[1]", "-1"}, false},
+    {"past_len > cap", past_len_beyond, ATTN_ERROR_PAST_LEN, {"past_len[0]", "3", "2"}, false},
+    {"kv_len > pieces", kv_len_beyond_pieces, ATTN_ERROR_KV_LEN, {"kv_len[1]", "7", "6"}, false},
+    {"window unaligned", window_unaligned, ATTN_ERROR_ALIGNMENT, {"window", "5 keys"}, false},
+    {"alibi unaligned", alibi_unaligned, ATTN_ERROR_ALIGNMENT, {"alibi", "1 query"}, false},
+};
+
 static void check_sentence(const struct misuse *m, const struct sample *s) {
     char sentence[512];
     const attn_status checked = attn_check(&s->p, sentence, sizeof sentence);
@@ -187,19 +301,19 @@ static void check_sentence(const struct misuse *m, const struct sample *s) {
     CHECK(attn_check(&s->p, NULL, 0) == m->status, "no buffer");
 }
 
-Test(errors, each_misuse) {
-    struct sample s;
+static void try_misuses(void (*make)(struct sample *), const struct misuse *all, size_t n) {
+    static struct sample s;
     static char workspace[1 << 20];
-    sample_make(&s);
-    char sentence[64] = "x";
+    make(&s);
+    char sentence[256] = "x";
     check_context("valid sample");
     CHECK(attn_check(&s.p, sentence, sizeof sentence) == ATTN_OK && !*sentence, "\"%s\"", sentence);
     CHECK(attn_forward(&s.p, workspace, sizeof workspace, NULL) == ATTN_OK, "fails");
 
-    for (size_t i = 0; i < sizeof misuses / sizeof *misuses; i++) {
-        const struct misuse *m = &misuses[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct misuse *m = &all[i];
         check_context("%s", m->what);
-        sample_make(&s);
+        make(&s);
         m->apply(&s);
         memset(workspace, 0xab, sizeof workspace);
         const attn_status status = attn_forward(&s.p, workspace, sizeof workspace, NULL);
@@ -218,7 +332,77 @@ Test(errors, each_misuse) {
                   is_untouched(s.weights, sizeof s.weights) &&
                   is_untouched(workspace, sizeof workspace),
               "something was written");
+        if (make == sample_make_full)
+            CHECK(is_untouched(s.scores, sizeof s.scores) &&
+                      is_untouched(s.all_weights, sizeof s.all_weights),
+                  "scores or weights were written");
         check_sentence(m, &s);
+    }
+}
+
+Test(errors, each_misuse) { try_misuses(sample_make, misuses, sizeof misuses / sizeof *misuses); }
+
+Test(errors, each_misuse_of_options) {
+    try_misuses(sample_make_full, misuses_of_options,
+                sizeof misuses_of_options / sizeof *misuses_of_options);
+}
+
+/* What is no misuse: numbers that the contract gives a meaning, and what is not looked at. */
+Test(errors, unusual_but_valid) {
+    static struct sample s;
+    static char workspace[1 << 20];
+    for (int n = 0; n < 12; n++) {
+        sample_make_full(&s);
+        attn_problem *p = &s.p;
+        switch (n) {
+        case 0: /* sinks may be anything */
+            s.sinks[0] = NAN, s.sinks[1] = INFINITY, s.sinks[2] = -INFINITY;
+            break;
+        case 1:
+            s.window[0] = s.window[1] = INT64_MAX;
+            break;
+        case 2: /* covers more than there are */
+            p->mask.n_keys = INT64_MAX;
+            break;
+        case 3: /* bits use no stride along the keys */
+            p->mask.type = ATTN_MASK_BITS, p->mask.stride_key = 0, p->mask.stride_query = 1;
+            break;
+        case 4: /* all rows in one sequence */
+            s.cu_q[1] = 0;
+            break;
+        case 5: /* the batch strides of a ragged batch */
+            p->q.stride_batch = p->out.stride_batch = p->lse.stride_batch = INT64_MIN;
+            p->weights.stride_batch = p->scores.stride_batch = 0;
+            break;
+        case 6: /* not looked at without a past */
+            p->past_cap = 0, p->past_len = NULL;
+            p->past_k.data = p->past_v.data = NULL, p->past_k.stride_token = INT64_MIN;
+            s.kv_len[0] = 5, s.kv_len[1] = 0;
+            break;
+        case 7: /* no new keys */
+            p->kv_cap = 0, p->k.data = p->v.data = NULL;
+            s.kv_len[0] = 2, s.kv_len[1] = 1;
+            break;
+        case 8: /* no positions needed: no alignment */
+            p->causal = 0, p->window = NULL, p->alibi = NULL;
+            p->align = ATTN_ALIGN_UNSET, p->offset = NULL;
+            break;
+        case 9: /* an empty sequence needs no alignment */
+            s.cu_q[1] = 0, s.kv_len[1] = 3, p->align = ATTN_ALIGN_UNSET, p->offset = NULL;
+            break;
+        case 10: /* no key has room, so the mask may cover none */
+            p->kv_cap = p->past_cap = 0, p->past_len = NULL, p->mask.n_keys = 0;
+            s.kv_len[0] = s.kv_len[1] = 0;
+            break;
+        default: /* the stage of scores that nobody asked for */
+            p->scores.data = NULL, p->scores.stride_token = 0;
+            p->scores_at = ATTN_SCORES_BIASED;
+        }
+        char sentence[256];
+        check_context("case %d", n);
+        const attn_status status = attn_check(p, sentence, sizeof sentence);
+        CHECK(status == ATTN_OK, "attn_check: %s: %s", attn_status_string(status), sentence);
+        CHECK(attn_forward(p, workspace, sizeof workspace, NULL) == ATTN_OK, "attn_forward");
     }
 }
 
@@ -324,7 +508,7 @@ Test(errors, struct_of_another_version) {
         CHECK(is_untouched(s.out, sizeof s.out), "something was written");
         newer.tail[i] = 0;
     }
-    for (int status = 0; status <= ATTN_ERROR_MEMORY; status++)
+    for (int status = 0; status <= ATTN_ERROR_MASK; status++)
         for (int other = 0; other < status; other++)
             CHECK(strcmp(attn_status_string((attn_status)status),
                          attn_status_string((attn_status)other)) != 0,

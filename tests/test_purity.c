@@ -90,8 +90,32 @@ int posix_memalign(void **memory, size_t alignment, size_t size) {
 
 enum { L = 20, D = 17, KEYS = 1100 };
 static float q[2 * L * D], k[KEYS * D], v[KEYS * D], out[2 * L * D], lse[2 * L];
-static float weights[2 * L * KEYS];
+static float weights[2 * L * KEYS], scores[2 * L * KEYS], bias[KEYS];
 static char workspace[4 << 20];
+
+static bool call_with_options(attn_executor *executor) {
+    attn_problem p = attn_problem_bhld(1, 2, 1, L, KEYS - 300, D, D, q, k, v, out);
+    const int64_t window[2] = {500, -1}, cu_q[2] = {0, L};
+    const float slopes[2] = {0.1f, 0.2f}, sinks[2] = {1, 2};
+    p.align = ATTN_ALIGN_BOTTOM_RIGHT, p.window = window, p.cu_q = cu_q;
+    p.softcap = 3, p.alibi = slopes, p.sinks = sinks;
+    p.past_cap = 300, p.past_k = p.k, p.past_v = p.v;
+    p.past_k.data = k + (KEYS - 300) * D, p.past_v.data = v + (KEYS - 300) * D;
+    p.lse = (attn_output){lse, ATTN_F32, 0, L, 1};
+    p.weights = (attn_output){weights, ATTN_F32, 0, L * KEYS, KEYS};
+    p.scores = (attn_output){scores, ATTN_F32, 0, L * KEYS, KEYS};
+    p.scores_at = ATTN_SCORES_BIASED;
+    bool good = true;
+    for (attn_mask_type type = ATTN_MASK_NONE; type <= ATTN_MASK_BITS;
+         type = (attn_mask_type)(type + 1)) {
+        p.mask = (attn_mask){type ? bias : NULL, type, 0, 0, 0, type != ATTN_MASK_BITS, KEYS};
+        good &= attn_forward(&p, workspace, sizeof workspace, executor) == ATTN_OK;
+    }
+    const attn_partial part = {{out, ATTN_F32, 0, L * D, D}, {lse, ATTN_F32, 0, L, 1}};
+    const attn_partial parts[2] = {part, part};
+    const attn_output merged = {scores, ATTN_F32, 0, L * D, D};
+    return good && attn_merge(1, 2, L, D, 2, parts, &merged, NULL) == ATTN_OK;
+}
 
 /* Every entry point but attn_forward_alloc(), with all outputs, with and without an executor, good
  * and bad arguments. */
@@ -109,6 +133,7 @@ static bool call_everything(void) {
     good &= attn_forward(&p, workspace, sizeof workspace, &e.base) == ATTN_OK;
     p.q_len = 1; /* the spans of a decode step in parallel */
     good &= attn_forward(&p, workspace, sizeof workspace, &e.base) == ATTN_OK && e.tasks > 3;
+    good &= call_with_options(NULL) && call_with_options(&e.base);
     p.kv_cap = -1;
     good &= attn_check(&p, sentence, sizeof sentence) == ATTN_ERROR_SIZE;
     good &= attn_forward(&p, workspace, sizeof workspace, NULL) == ATTN_ERROR_SIZE;

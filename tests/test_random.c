@@ -56,7 +56,7 @@ static void against_oracle(uint64_t seed) {
 
 /* Parts, so that they can run at the same time. */
 static void part(uint64_t k) {
-    for (int64_t n = (int64_t)k; n < count(2400); n += PARTS)
+    for (int64_t n = (int64_t)k; n < count(6000); n += PARTS)
         against_oracle(first_seed() + (uint64_t)n);
 }
 

@@ -205,7 +205,7 @@ static uint16_t half_of(float x) {
         return sign | 0x7c00;
     int exponent;
     const float fraction = frexpf(fabsf(x), &exponent); /* x = fraction * 2^exponent, from 0.5 */
-    if (exponent < -13)
+    if (exponent < -13 || fraction == 0)
         return sign | (uint16_t)ldexpf(fabsf(x), 24);
     return sign | (uint16_t)((exponent + 14) << 10 | ((int)ldexpf(fraction, 11) & 1023));
 }
@@ -405,29 +405,32 @@ void trial_check_gaps(const struct trial *t) {
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
+/* Arrays over the keys take room for each row only where an output is compared with them. */
 struct reference reference_make(const struct trial *t) {
     const attn_problem *p = &t->p;
     const size_t v_dim = (size_t)p->v_dim, keys = (size_t)(p->past_cap + p->kv_cap);
+    const bool looks_inside = p->weights.data || p->scores.data;
     struct reference r = {.n = 0};
     for (int64_t b = 0; b < p->batch; b++)
         r.n += p->q_heads * oracle_rows(p, b);
-    const size_t n = (size_t)r.n, per_row = 2 * v_dim + 3 * keys;
+    const size_t n = (size_t)r.n, inside = looks_inside ? n : 1;
     r.rows = calloc(n + 1, sizeof *r.rows);
-    r.numbers = calloc(n * per_row + 1, sizeof *r.numbers);
-    r.sees = calloc(n * keys + 1, 1);
+    r.numbers = calloc(2 * n * v_dim + 3 * inside * keys + 1, sizeof *r.numbers);
+    r.sees = calloc(inside * keys + 1, 1);
     cr_assert(r.rows && r.numbers && r.sees, "no memory for the reference");
     r.out = r.numbers;
     size_t at = 0;
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->q_heads; h++)
             for (int64_t i = 0; i < oracle_rows(p, b); i++, at++) {
-                double *const others = r.numbers + n * v_dim + at * (v_dim + 3 * keys);
+                const size_t slot = looks_inside ? at : 0;
+                double *const others = r.numbers + 2 * n * v_dim + slot * 3 * keys;
                 r.rows[at] = (struct oracle_row){.out = r.out + at * v_dim,
-                                                 .out_bound = others,
-                                                 .weights = others + v_dim,
-                                                 .scores = others + v_dim + keys,
-                                                 .scores_bound = others + v_dim + 2 * keys,
-                                                 .sees = r.sees + at * keys};
+                                                 .out_bound = r.out + (n + at) * v_dim,
+                                                 .weights = others,
+                                                 .scores = others + keys,
+                                                 .scores_bound = others + 2 * keys,
+                                                 .sees = r.sees + slot * keys};
                 oracle_attend(p, b, h, i, &r.rows[at]);
             }
     return r;

@@ -13,7 +13,10 @@
 enum { THREADS = 12, WORKERS = 3, ROUNDS = 6, Q_LEN = 37, KEYS = 1100, DIM = 24, HEADS = 4 };
 enum { N_Q = HEADS * Q_LEN * DIM, N_K = HEADS * KEYS * DIM };
 
-static float q[N_Q], k[N_K], v[N_K];
+enum { PAST = 300 };
+
+static float q[N_Q], k[N_K], v[N_K], sinks[HEADS], slopes[HEADS];
+static uint8_t mask[Q_LEN * KEYS];
 static pthread_barrier_t barrier;
 static atomic_int failures;
 
@@ -57,8 +60,18 @@ static void fail(const char *what) {
     atomic_fetch_add(&failures, 1);
 }
 
+/* A mask, a window, softcap, ALiBi, sinks, and the first keys as a past. */
+static void set_options(attn_problem *p) {
+    static const int64_t window[2] = {900, 20};
+    p->mask = (attn_mask){mask, ATTN_MASK_BOOL, 0, 0, KEYS, 1, KEYS};
+    p->window = window, p->align = ATTN_ALIGN_BOTTOM_RIGHT;
+    p->softcap = 2, p->alibi = slopes, p->sinks = sinks;
+    p->past_k = p->k, p->past_v = p->v, p->past_cap = PAST;
+    p->k.data = k + PAST * DIM, p->v.data = v + PAST * DIM, p->kv_cap = KEYS - PAST;
+}
+
 /* Each way to run tasks, on a prefill or a decode step. */
-static void attend(int way, int64_t q_len, float *out) {
+static void attend(int way, int64_t q_len, int has_options, float *out) {
     struct pool pool = {.base = {sizeof pool.base, WORKERS, pool_run}};
     attn_executor *executor = way % 3 == 1 ? &pool.base : NULL;
 #ifdef ATTN_HAVE_OPENMP
@@ -68,6 +81,8 @@ static void attend(int way, int64_t q_len, float *out) {
 #endif
     attn_problem p = attn_problem_bhld(1, HEADS, HEADS, q_len, KEYS, DIM, DIM, q, k, v, out);
     p.q.stride_head = Q_LEN * DIM;
+    if (has_options)
+        set_options(&p);
     size_t size = 0;
     if (attn_workspace_size(&p, WORKERS, &size) != ATTN_OK)
         fail("attn_workspace_size");
@@ -88,7 +103,7 @@ static void *thread(void *argument) {
         first_isa[number] = attn_isa();
     if (number % 3 == 1 && !attn_isa_list()[0])
         fail("attn_isa_list is empty");
-    attend(number, Q_LEN, first_out[number]);
+    attend(number, Q_LEN, 0, first_out[number]);
     first_isa[number] = attn_isa();
 
     pthread_barrier_wait(&barrier);
@@ -98,7 +113,7 @@ static void *thread(void *argument) {
             for (const char *const *isa = attn_isa_list(); *isa; isa++)
                 if (attn_set_isa(*isa) != ATTN_OK)
                     fail("attn_set_isa");
-        attend(number + round, round % 2 ? 1 : Q_LEN, out);
+        attend(number + round, round % 2 ? 1 : Q_LEN, round % 4 > 1, out);
         if (!(out[0] > -2 && out[0] < 2))
             fail("a result is out of range");
     }
@@ -115,6 +130,11 @@ int main(void) {
             state = state * 1664525 + 1013904223;
             inputs[t][i] = (float)(state >> 8) * 0x1p-23f - 1;
         }
+
+    for (int i = 0; i < Q_LEN * KEYS; i++)
+        mask[i] = i % 3 != 0;
+    for (int h = 0; h < HEADS; h++)
+        sinks[h] = 0.5f, slopes[h] = 0.01f * (float)h;
 
     pthread_t threads[THREADS];
     pthread_barrier_init(&barrier, NULL, THREADS);
