@@ -132,105 +132,103 @@ static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) 
     return ATTN_OK;
 }
 
-#define AXES(t, batch, heads, tokens)                                                              \
+/* Sizes of the three axes that have strides. */
+struct extents {
+    int64_t batch, heads, tokens;
+};
+
+#define AXES(t, e)                                                                                 \
     {                                                                                              \
-        {"batch", batch, (t).stride_batch}, {"heads", heads, (t).stride_head}, {                   \
-            "tokens", tokens, (t).stride_token                                                     \
+        {"batch", (e).batch, (t).stride_batch}, {"heads", (e).heads, (t).stride_head}, {           \
+            "tokens", (e).tokens, (t).stride_token                                                 \
         }                                                                                          \
     }
 
-/* Batches of the query side, where a ragged batch has one of all its tokens, and of the cache,
- * which has pages instead if it is paged. */
-static int64_t query_batches(const attn_problem *p) {
-    return p->cu_q && p->batch > 0 ? 1 : p->batch;
+/* Extents of the query side, where a ragged batch has one of all its tokens, and of the cache,
+ * which has pages for batches if it is paged. */
+static struct extents query_extents(const attn_problem *p) {
+    return (struct extents){p->cu_q && p->batch > 0 ? 1 : p->batch, p->q_heads, p->q_len};
 }
-static int64_t cache_batches(const attn_problem *p) {
-    return p->pages.table ? p->pages.n_pages : p->batch;
+static struct extents cache_extents(const attn_problem *p) {
+    return (struct extents){p->pages.table ? p->pages.n_pages : p->batch, p->kv_heads,
+                            p->pages.table ? p->pages.page_len : p->kv_cap};
 }
-static int64_t cache_tokens(const attn_problem *p) {
-    return p->pages.table ? p->pages.page_len : p->kv_cap;
+static struct extents past_extents(const attn_problem *p) {
+    return (struct extents){p->batch, p->kv_heads, p->past_cap};
+}
+
+static attn_status check_input(const char *name, const attn_input *t, struct extents e,
+                               int64_t features, unsigned types, bool with_data,
+                               struct attn_sentence say) {
+    const struct axis axes[3] = AXES(*t, e);
+    const attn_status status = check_type(name, t->type, types, say);
+    return status ? status : check_tensor(name, t->data, axes, features, with_data, say);
+}
+
+static attn_status check_scales(const char *name, const attn_input *t, const attn_scales *s,
+                                struct extents e, int64_t features, bool with_data,
+                                struct attn_sentence say) {
+    if (t->type != ATTN_I8)
+        return ATTN_OK;
+    if (s->group < 0)
+        return fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative", name,
+                    s->group);
+    const struct axis axes[3] = AXES(*s, e);
+    const int64_t n = s->group ? features / s->group + 1 : 1;
+    return check_tensor(name, s->data, axes, n, with_data && features, say);
 }
 
 static attn_status check_inputs(const struct attn_checked *c, bool with_data,
                                 struct attn_sentence say) {
     const attn_problem *p = &c->p;
-    const int64_t batches = cache_batches(p), tokens = cache_tokens(p);
-    const struct {
-        const char *name;
-        const attn_input *t;
-        struct axis axes[3];
-        int64_t features;
-        unsigned types;
-        const char *scales_name;
-        const attn_scales *scales;
-        struct axis scale_axes[3];
-    } inputs[] = {{"q", &p->q, AXES(p->q, query_batches(p), p->q_heads, p->q_len), p->qk_dim,
-                   FLOATS, NULL, NULL, AXES(p->q, 0, 0, 0)},
-                  {"k", &p->k, AXES(p->k, batches, p->kv_heads, tokens), p->qk_dim, ANY_TYPE,
-                   "k_scales", &p->k_scales, AXES(p->k_scales, batches, p->kv_heads, tokens)},
-                  {"v", &p->v, AXES(p->v, batches, p->kv_heads, tokens), p->v_dim, ANY_TYPE,
-                   "v_scales", &p->v_scales, AXES(p->v_scales, batches, p->kv_heads, tokens)},
-                  {"past_k", &p->past_k, AXES(p->past_k, p->batch, p->kv_heads, p->past_cap),
-                   p->qk_dim, ANY_TYPE, "past_k_scales", &p->past_k_scales,
-                   AXES(p->past_k_scales, p->batch, p->kv_heads, p->past_cap)},
-                  {"past_v", &p->past_v, AXES(p->past_v, p->batch, p->kv_heads, p->past_cap),
-                   p->v_dim, ANY_TYPE, "past_v_scales", &p->past_v_scales,
-                   AXES(p->past_v_scales, p->batch, p->kv_heads, p->past_cap)}};
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        attn_status status = check_type(inputs[i].name, inputs[i].t->type, inputs[i].types, say);
-        if (status == ATTN_OK)
-            status = check_tensor(inputs[i].name, inputs[i].t->data, inputs[i].axes,
-                                  inputs[i].features, with_data, say);
-        if (status == ATTN_OK && inputs[i].t->type == ATTN_I8) {
-            const int64_t group = inputs[i].scales->group;
-            if (group < 0)
-                return fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative",
-                            inputs[i].scales_name, group);
-            const int64_t n = group ? inputs[i].features / group + 1 : 1;
-            status = check_tensor(inputs[i].scales_name, inputs[i].scales->data,
-                                  inputs[i].scale_axes, n, with_data && inputs[i].features, say);
-        }
-        if (status != ATTN_OK)
-            return status;
-    }
-    if (p->past_cap && (p->past_k.type != p->k.type || p->past_v.type != p->v.type ||
-                        (p->k.type == ATTN_I8 && p->past_k_scales.group != p->k_scales.group) ||
-                        (p->v.type == ATTN_I8 && p->past_v_scales.group != p->v_scales.group)))
+    const int64_t d = p->qk_dim, dv = p->v_dim;
+    const struct extents query = query_extents(p), cache = cache_extents(p);
+    attn_status status;
+    if ((status = check_input("q", &p->q, query, d, FLOATS, with_data, say)) ||
+        (status = check_input("k", &p->k, cache, d, ANY_TYPE, with_data, say)) ||
+        (status = check_input("v", &p->v, cache, dv, ANY_TYPE, with_data, say)) ||
+        (status = check_scales("k_scales", &p->k, &p->k_scales, cache, d, with_data, say)) ||
+        (status = check_scales("v_scales", &p->v, &p->v_scales, cache, dv, with_data, say)) ||
+        !p->past_cap)
+        return status;
+    const struct extents past = past_extents(p);
+    if ((status = check_input("past_k", &p->past_k, past, d, ANY_TYPE, with_data, say)) ||
+        (status = check_input("past_v", &p->past_v, past, dv, ANY_TYPE, with_data, say)) ||
+        (status = check_scales("past_k_scales", &p->past_k, &p->past_k_scales, past, d, with_data,
+                               say)) ||
+        (status = check_scales("past_v_scales", &p->past_v, &p->past_v_scales, past, dv, with_data,
+                               say)))
+        return status;
+    if (p->past_k.type != p->k.type || p->past_v.type != p->v.type ||
+        (p->k.type == ATTN_I8 && p->past_k_scales.group != p->k_scales.group) ||
+        (p->v.type == ATTN_I8 && p->past_v_scales.group != p->v_scales.group))
         return fail(say, ATTN_ERROR_TYPE,
                     "past_k and past_v must have the types (%d, %d) and groups of k and v (%d, %d)",
                     (int)p->past_k.type, (int)p->past_v.type, (int)p->k.type, (int)p->v.type);
     return ATTN_OK;
 }
 
+static attn_status check_output(const char *name, const attn_output *t, struct extents e,
+                                int64_t features, unsigned types, bool is_required,
+                                struct attn_sentence say) {
+    attn_status status = check_type(name, t->type, types, say);
+    if (status != ATTN_OK || (!t->data && !is_required))
+        return status;
+    const struct axis axes[3] = AXES(*t, e);
+    status = check_tensor(name, t->data, axes, features, is_required, say);
+    return status ? status : check_rows_apart(name, axes, features, say);
+}
+
 static attn_status check_outputs(const struct attn_checked *c, bool with_data,
                                  struct attn_sentence say) {
     const attn_problem *p = &c->p;
-    const int64_t batches = query_batches(p);
-    const struct {
-        const char *name;
-        const attn_output *t;
-        struct axis axes[3];
-        int64_t features;
-        bool required;
-        unsigned types;
-    } outputs[] = {
-        {"out", &p->out, AXES(p->out, batches, p->q_heads, p->q_len), p->v_dim, with_data, FLOATS},
-        {"lse", &p->lse, AXES(p->lse, batches, p->q_heads, p->q_len), 1, false, F32_ONLY},
-        {"weights", &p->weights, AXES(p->weights, batches, p->q_heads, p->q_len), c->key_cap, false,
-         F32_ONLY},
-        {"scores", &p->scores, AXES(p->scores, batches, p->q_heads, p->q_len), c->key_cap, false,
-         F32_ONLY}};
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        attn_status status = check_type(outputs[i].name, outputs[i].t->type, outputs[i].types, say);
-        if (status == ATTN_OK && (outputs[i].t->data || outputs[i].required))
-            status = check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].axes,
-                                  outputs[i].features, outputs[i].required, say);
-        if (status == ATTN_OK && (outputs[i].t->data || outputs[i].required))
-            status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say);
-        if (status != ATTN_OK)
-            return status;
-    }
-    return ATTN_OK;
+    const struct extents e = query_extents(p);
+    attn_status status;
+    if ((status = check_output("out", &p->out, e, p->v_dim, FLOATS, with_data, say)) ||
+        (status = check_output("lse", &p->lse, e, 1, F32_ONLY, false, say)) ||
+        (status = check_output("weights", &p->weights, e, c->key_cap, F32_ONLY, false, say)))
+        return status;
+    return check_output("scores", &p->scores, e, c->key_cap, F32_ONLY, false, say);
 }
 
 static attn_status check_pages(const struct attn_checked *c, struct attn_sentence say) {
@@ -384,28 +382,31 @@ static attn_status check_batches(const struct attn_checked *c, struct attn_sente
 }
 
 /* The stride of an axis of size 1 may be anything: nobody may compute with it. */
-#define DROP_UNUSED_STRIDES(t, batch, heads, tokens)                                               \
+#define DROP_UNUSED_STRIDES(t, e)                                                                  \
     do {                                                                                           \
-        (t).stride_batch = (batch) > 1 ? (t).stride_batch : 0;                                     \
-        (t).stride_head = (heads) > 1 ? (t).stride_head : 0;                                       \
-        (t).stride_token = (tokens) > 1 ? (t).stride_token : 0;                                    \
+        (t).stride_batch = (e).batch > 1 ? (t).stride_batch : 0;                                   \
+        (t).stride_head = (e).heads > 1 ? (t).stride_head : 0;                                     \
+        (t).stride_token = (e).tokens > 1 ? (t).stride_token : 0;                                  \
     } while (0)
 
 static void drop_unused_strides(attn_problem *p) {
-    const int64_t q_batch = query_batches(p), batch = cache_batches(p), tokens = cache_tokens(p);
-    DROP_UNUSED_STRIDES(p->q, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->k, batch, p->kv_heads, tokens);
-    DROP_UNUSED_STRIDES(p->v, batch, p->kv_heads, tokens);
-    DROP_UNUSED_STRIDES(p->k_scales, batch, p->kv_heads, tokens);
-    DROP_UNUSED_STRIDES(p->v_scales, batch, p->kv_heads, tokens);
-    DROP_UNUSED_STRIDES(p->past_k, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->past_v, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->past_k_scales, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->past_v_scales, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->out, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->lse, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->weights, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->scores, q_batch, p->q_heads, p->q_len);
+    const struct extents query = query_extents(p), cache = cache_extents(p);
+    DROP_UNUSED_STRIDES(p->q, query);
+    DROP_UNUSED_STRIDES(p->k, cache);
+    DROP_UNUSED_STRIDES(p->v, cache);
+    DROP_UNUSED_STRIDES(p->k_scales, cache);
+    DROP_UNUSED_STRIDES(p->v_scales, cache);
+    if (p->past_cap) {
+        const struct extents past = past_extents(p);
+        DROP_UNUSED_STRIDES(p->past_k, past);
+        DROP_UNUSED_STRIDES(p->past_v, past);
+        DROP_UNUSED_STRIDES(p->past_k_scales, past);
+        DROP_UNUSED_STRIDES(p->past_v_scales, past);
+    }
+    DROP_UNUSED_STRIDES(p->out, query);
+    DROP_UNUSED_STRIDES(p->lse, query);
+    DROP_UNUSED_STRIDES(p->weights, query);
+    DROP_UNUSED_STRIDES(p->scores, query);
     p->pages.stride_batch = p->batch > 1 ? p->pages.stride_batch : 0;
     p->mask.stride_batch = p->batch > 1 ? p->mask.stride_batch : 0;
     p->mask.stride_head = p->q_heads > 1 ? p->mask.stride_head : 0;
@@ -435,8 +436,12 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                         size, i, sizeof *problem);
 
     struct attn_checked *c = checked;
-    memset(c, 0, sizeof *c);
-    memcpy(&c->p, problem, size < sizeof c->p ? size : sizeof c->p);
+    if (size >= sizeof c->p) {
+        c->p = *problem;
+    } else {
+        memset(&c->p, 0, sizeof c->p);
+        memcpy(&c->p, problem, size);
+    }
     const attn_problem *p = &c->p;
     c->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
     attn_status status;
@@ -463,26 +468,15 @@ attn_status attn_merge_check(const struct attn_merge_arguments *a) {
         return ATTN_ERROR_SIZE;
     if (!a->parts || !a->out)
         return ATTN_ERROR_NULL;
+    const struct extents e = {a->batch, a->heads, a->q_len};
     attn_status status;
-    for (size_t p = 0; p < a->n; p++) {
-        const struct axis out[3] = AXES(a->parts[p].out, a->batch, a->heads, a->q_len),
-                          lse[3] = AXES(a->parts[p].lse, a->batch, a->heads, a->q_len);
-        if ((status = check_type("out", a->parts[p].out.type, F32_ONLY, none)) ||
-            (status = check_type("lse", a->parts[p].lse.type, F32_ONLY, none)) ||
-            (status = check_tensor("out", a->parts[p].out.data, out, a->v_dim, true, none)) ||
-            (status = check_tensor("lse", a->parts[p].lse.data, lse, 1, true, none)))
+    for (size_t p = 0; p < a->n; p++)
+        if ((status = check_input("out", &a->parts[p].out, e, a->v_dim, F32_ONLY, true, none)) ||
+            (status = check_input("lse", &a->parts[p].lse, e, 1, F32_ONLY, true, none)))
             return status;
-    }
-    const struct axis out[3] = AXES(*a->out, a->batch, a->heads, a->q_len);
-    if ((status = check_type("out", a->out->type, F32_ONLY, none)) ||
-        (status = check_tensor("out", a->out->data, out, a->v_dim, true, none)) ||
-        (status = check_rows_apart("out", out, a->v_dim, none)) || !a->lse)
+    if ((status = check_output("out", a->out, e, a->v_dim, F32_ONLY, true, none)) || !a->lse)
         return status;
-    const struct axis lse[3] = AXES(*a->lse, a->batch, a->heads, a->q_len);
-    if ((status = check_type("lse", a->lse->type, F32_ONLY, none)) ||
-        (status = check_tensor("lse", a->lse->data, lse, 1, true, none)))
-        return status;
-    return check_rows_apart("lse", lse, 1, none);
+    return check_output("lse", a->lse, e, 1, F32_ONLY, true, none);
 }
 
 attn_status attn_append_check(const struct attn_append_arguments *a) {
