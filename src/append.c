@@ -1,6 +1,7 @@
 /* Appends tokens to a cache of any storage type.
  *
  * SPDX-License-Identifier: MIT */
+#include <float.h>
 #include <math.h>
 
 #include "half.h"
@@ -34,7 +35,10 @@ static float quantise(const attn_input *t, int64_t at, int64_t n, int8_t *out) {
     }
     /* In double, so that the quotient is rounded once: a scale rounded down could otherwise give
      * 128, and a product with its reciprocal miss the nearest integer. */
-    const float scale = largest / 127;
+    float scale = largest / 127;
+    if (!(127 * scale <
+          INFINITY)) /* beside the largest float a rounded scale gives infinity back */
+        scale = nextafterf(scale, 0);
     for (int64_t c = 0; c < n; c++) {
         const double quotient = nearbyint((double)element(t, at + c) / (double)scale);
         out[c] = (int8_t)(quotient > 127 ? 127 : quotient < -127 ? -127 : quotient);

@@ -21,6 +21,13 @@ static struct attn_run run_in(const attn_input *t, const attn_scales *s, int64_t
     return run;
 }
 
+/* The page of key j. A tile may begin before the first key that a row sees, where the table may hold
+ * anything: then any page of the cache will do, for nothing in it shows. */
+static int64_t page_of(const attn_pages *pages, int64_t b, int64_t j) {
+    const int64_t page = pages->table[b * pages->stride_batch + j / pages->page_len];
+    return page >= 0 && page < pages->n_pages ? page : 0;
+}
+
 struct attn_run attn_run_of(const struct attn_checked *c, enum attn_side side, int64_t b, int64_t h,
                             int64_t j, int64_t end) {
     const attn_problem *p = &c->p;
@@ -28,8 +35,7 @@ struct attn_run attn_run_of(const struct attn_checked *c, enum attn_side side, i
     const attn_scales *s = side == ATTN_KEYS ? &p->k_scales : &p->v_scales;
     if (p->pages.table) {
         const int64_t length = p->pages.page_len, token = j % length;
-        const int64_t page = p->pages.table[b * p->pages.stride_batch + j / length];
-        return run_in(t, s, page, h, token, at_most(end - j, length - token));
+        return run_in(t, s, page_of(&p->pages, b, j), h, token, at_most(end - j, length - token));
     }
     const int64_t past = attn_past_len(c, b);
     if (j < past)
