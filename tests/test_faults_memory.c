@@ -17,24 +17,24 @@
 Test(faults, H1_masks_at_guard_pages) {
     FOR_EACH_ISA(isa)
     FOR_EACH_MASK(type)
-    for (int64_t keys = 1; keys <= 70; keys += check_quick() ? 11 : 1) for (int64_t rows = 1;
-                                                                            rows <= 13; rows += 6) {
-        struct trial t;
-        struct rng rng = {(uint64_t)keys};
-        trial_place(&t, (struct shape){1, 1, 1, rows, keys, 2, 3},
-                    (struct layouts){.side = keys % 2 ? AT_END : AT_START, .weights = true});
-        trial_fill(&t, KIND_NORMAL, &rng);
-        trial_add_mask(&t, (struct mask_form){.type = type,
-                                              .n_keys = keys,
-                                              .no_query = keys % 3 == 0,
-                                              .side = rows % 2 ? AT_END : AT_START});
-        for (int64_t j = 0; j < keys; j += 3)
-            mask_pair(&t, 0, j, -INFINITY);
-        trial_context(&t, "H1");
-        trial_run(&t, NULL);
-        for (size_t k = 0; k < t.out.n; k++)
-            CHECK(isfinite(t.out.data[k]), "output %zu is %g", k, (double)t.out.data[k]);
-    }
+    for (int64_t keys = 1; keys <= 70; keys += check_quick() ? 11 : 1)
+        for (int64_t rows = 1; rows <= 13; rows += 6) {
+            struct trial t;
+            struct rng rng = {(uint64_t)keys};
+            trial_place(&t, (struct shape){1, 1, 1, rows, keys, 2, 3},
+                        (struct layouts){.side = keys % 2 ? AT_END : AT_START, .weights = true});
+            trial_fill(&t, KIND_NORMAL, &rng);
+            trial_add_mask(&t, (struct mask_form){.type = type,
+                                                  .n_keys = keys,
+                                                  .no_query = keys % 3 == 0,
+                                                  .side = rows % 2 ? AT_END : AT_START});
+            for (int64_t j = 0; j < keys; j += 3)
+                mask_pair(&t, 0, j, -INFINITY);
+            trial_context(&t, "H1");
+            trial_run(&t, NULL);
+            for (size_t k = 0; k < t.out.n; k++)
+                CHECK(isfinite(t.out.data[k]), "output %zu is %g", k, (double)t.out.data[k]);
+        }
 }
 
 /* Elements from the key count on are not read: they need not even be there. */
@@ -42,27 +42,26 @@ Test(faults, H1_mask_ends_at_the_key_count) {
     const size_t sizes[] = {0, 1, 4, 2, 1};
     FOR_EACH_ISA(isa)
     FOR_EACH_MASK(type)
-    for (int64_t count = 1; count <= 700;
-         count += count < 140 ? 1 + check_quick() * 10 : 93) for (int64_t rows = 1; rows <= 14;
-                                                                  rows += 13) {
-        struct trial t;
-        struct rng rng = {(uint64_t)count};
-        trial_place(&t, (struct shape){1, 1, 1, rows, count + 200, 2, 3},
-                    (struct layouts){.weights = true, .scores = true});
-        trial_fill(&t, KIND_NORMAL, &rng);
-        const size_t bytes =
-            type == ATTN_MASK_BITS ? (size_t)(count + 7) / 8 : (size_t)count * sizes[type];
-        uint8_t *mask = guarded(SLOT_MASK, bytes, AT_END);
-        memset(mask, 0, bytes);
-        memset(mask, 1, 1); /* key 0 is shown, or has a bias near 0 */
-        t.p.mask = (attn_mask){
-            .data = mask, .type = type, .stride_key = type != ATTN_MASK_BITS, .n_keys = 1000};
-        t.kv_len[0] = count, t.p.kv_len = t.kv_len;
-        t.p.scores_at = ATTN_SCORES_BIASED;
-        trial_context(&t, "H1, the key count ends the mask");
-        trial_run(&t, NULL);
-        CHECK(isfinite(t.out.data[0]), "out is %g", (double)t.out.data[0]);
-    }
+    for (int64_t count = 1; count <= 700; count += count < 140 ? 1 + check_quick() * 10 : 93)
+        for (int64_t rows = 1; rows <= 14; rows += 13) {
+            struct trial t;
+            struct rng rng = {(uint64_t)count};
+            trial_place(&t, (struct shape){1, 1, 1, rows, count + 200, 2, 3},
+                        (struct layouts){.weights = true, .scores = true});
+            trial_fill(&t, KIND_NORMAL, &rng);
+            const size_t bytes =
+                type == ATTN_MASK_BITS ? (size_t)(count + 7) / 8 : (size_t)count * sizes[type];
+            uint8_t *mask = guarded(SLOT_MASK, bytes, AT_END);
+            memset(mask, 0, bytes);
+            memset(mask, 1, 1); /* key 0 is shown, or has a bias near 0 */
+            t.p.mask = (attn_mask){
+                .data = mask, .type = type, .stride_key = type != ATTN_MASK_BITS, .n_keys = 1000};
+            t.kv_len[0] = count, t.p.kv_len = t.kv_len;
+            t.p.scores_at = ATTN_SCORES_BIASED;
+            trial_context(&t, "H1, the key count ends the mask");
+            trial_run(&t, NULL);
+            CHECK(isfinite(t.out.data[0]), "out is %g", (double)t.out.data[0]);
+        }
 }
 
 /* H2: whatever the alignment of a mask beyond its element's. */
