@@ -14,8 +14,8 @@ enum { TILE_BYTES = 512 * 1024 };
  * features, and mostly in a second-level cache. */
 enum { STATE_BYTES = 532 * 1024, SCRATCH_BYTES = 1500 * 1024 };
 
-/* Packing a tile costs as much as about five rows of it: with 1024 rows that is half a per cent, and below
- * 96 a task is not worth its own packing. */
+/* Packing a tile costs as much as about five rows of it: with 1024 rows that is half a per cent,
+ * and below 96 a task is not worth its own packing. */
 enum { ROWS_MOST = 1024, ROWS_WORTH_A_TASK = 96 };
 
 /* Tasks differ in length where causal: four for each worker even that out. Where there are fewer
