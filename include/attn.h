@@ -48,12 +48,41 @@ typedef enum attn_status {
     ATTN_ERROR_STRIDE = 14,     /* the strides of an output make its rows share memory */
     ATTN_ERROR_CU_Q = 15,       /* cu_q does not rise from 0 to q_len */
     ATTN_ERROR_PAST_LEN = 16,   /* a past_len is negative or beyond past_cap */
-    ATTN_ERROR_MASK = 17        /* the mask covers no key, has data but no type, or
+    ATTN_ERROR_MASK = 17,       /* the mask covers no key, has data but no type, or
                                    packed bits with a key stride */
+    ATTN_ERROR_PAGE = 18        /* a page number that is needed is not in the cache, or the pages
+                                   contradict other arguments */
 } attn_status;
 
-/* Element type of a tensor. This version computes with ATTN_F32 only and refuses the others. */
-typedef enum attn_type { ATTN_F32 = 0, ATTN_F16 = 1, ATTN_BF16 = 2, ATTN_I8 = 3 } attn_type;
+/* Element type of a tensor. q and out are f32, f16 or bf16, k and v (each with its past) any of the
+ * four, in any mix; lse, weights and scores are f32. Whatever is stored, scores, softmax and sums
+ * are computed in f32, and out is rounded to nearest, ties to even: NaN stays NaN, subnormals are
+ * kept, an f16 beyond 65504 becomes infinity. */
+typedef enum attn_type {
+    ATTN_F32 = 0,
+    ATTN_F16 = 1,  /* IEEE half precision */
+    ATTN_BF16 = 2, /* the upper half of an f32 */
+    ATTN_I8 = 3    /* times a scale: see attn_scales */
+} attn_type;
+
+/* The scales of an int8 tensor: element (b, h, t, c) stands for its int8 times the f32 at data +
+ * b*stride_batch + h*stride_head + t*stride_token + c / group. With pages stride_batch is from page
+ * to page and t the token within its page, as for the tensor itself. */
+typedef struct attn_scales {
+    const float *data;
+    int64_t group; /* features that share a scale; 0: all of a token and head */
+    int64_t stride_batch, stride_head, stride_token;
+} attn_scales;
+
+/* A paged cache: key j of batch b is token j % page_len of the page whose number is at table +
+ * b*stride_batch + j / page_len. k and v (and their scales) are then [n_pages, kv_heads, page_len,
+ * dim], with stride_batch from page to page; kv_cap is how many keys a sequence can have. Only
+ * pages that some row sees are looked up: other entries of the table may be anything. */
+typedef struct attn_pages {
+    const int32_t *table; /* null: not paged */
+    int64_t stride_batch;
+    int64_t page_len, n_pages;
+} attn_pages;
 
 /* Where query row 0 stands among the keys: causal, a window and ALiBi need it when the number of
  * query rows differs from the key count. The position of query row i is p(i) = offset + i. */
@@ -186,6 +215,10 @@ typedef struct attn_problem {
     int64_t past_cap; /* keys that fit in past_k and past_v; 0: none */
     attn_input past_k, past_v;
     const int64_t *past_len; /* [batch], 0 <= past_len[b] <= past_cap; null: past_cap */
+
+    attn_scales k_scales, v_scales; /* where k or v is int8 */
+    attn_scales past_k_scales, past_v_scales;
+    attn_pages pages; /* of k and v; not together with past_k */
 } attn_problem;
 
 /* All fields at their defaults; sizes and pointers are still to be filled in. */
@@ -265,10 +298,14 @@ struct attn_executor {
  *     |weight_j - exact| <= (exp(2 t) - 1) weight_j + 2^-125
  *     |lse - exact| <= t + 4 u (|m| + log(n + 1) + 1)
  *
+ * Where k or v is int8, its element is the rounded product of integer and scale: t grows by 1 u A
+ * and the first bound by u sum_j weight_j |v_jc|. Where out is f16 or bf16, half a unit in its last
+ * place comes on top.
+ *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
- * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where packed
- * keys of 512 tokens would exceed 512 KiB; one more with a sink.
+ * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where the keys
+ * or the values of 512 tokens would exceed 512 KiB in f32; one more with a sink.
  *
  * Derivation. Write the computed numerator as sum_j exp(s_j - m + a_j) v_jc and the computed
  * denominator as sum_j exp(s_j - m + b_j): if |a_j|, |b_j| <= t, their quotient errs by at most
@@ -326,6 +363,29 @@ typedef struct attn_partial {
 ATTN_API attn_status attn_merge(int64_t batch, int64_t heads, int64_t q_len, int64_t v_dim,
                                 size_t n, const attn_partial *parts, const attn_output *out,
                                 const attn_output *lse);
+
+/* A cache that is written to: element (page, h, t, c) is at data + page*stride_page +
+ * h*stride_head + t*stride_token + c. A cache without pages is one of a page per batch, page_len
+ * its capacity. */
+typedef struct attn_cache {
+    void *data;
+    attn_type type;
+    int64_t stride_page, stride_head, stride_token;
+    int64_t n_pages, page_len;
+    float *scales; /* of an int8 cache, else null; strides and group as in attn_scales */
+    int64_t scale_group, scale_stride_page, scale_stride_head, scale_stride_token;
+} attn_cache;
+
+/* Appends tokens to a cache: token i of tokens, f32, f16 or bf16 [n, heads, dim] at stride_token
+ * and stride_head, becomes token slots[i] % page_len of page slots[i] / page_len; a negative slot
+ * skips its token. Rounding as for out. For int8 each group of features is quantised symmetrically:
+ * scale = max |x| / 127, elements round(x / scale) in -127 .. 127, so that a round trip errs by at
+ * most scale / 2 (and the rounding of the product); a group with a value that is not finite gets
+ * the scale NaN, one whose largest magnitude is below 127 * 2^-126 becomes zeros.
+ *
+ * Errors are found before the first write; ATTN_ERROR_PAGE: a slot beyond the cache. */
+ATTN_API attn_status attn_append(const attn_input *tokens, int64_t n, int64_t heads, int64_t dim,
+                                 const int64_t *slots, const attn_cache *cache);
 
 /* The kind of an error, in a few words. Never null. */
 ATTN_API const char *attn_status_string(attn_status status);

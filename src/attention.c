@@ -25,6 +25,7 @@
 #include <math.h>
 
 #include "inspect.h"
+#include "storage.h"
 #include "tile.h"
 
 static void set_unseen(const struct attn_job *job, int64_t n_rows, struct attn_state state) {
@@ -67,25 +68,10 @@ static void attend_tile(const struct attn_job *job, const struct attn_scratch *w
  * first block of rows would otherwise wait for memory. */
 static void prefetch_keys(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
                           int64_t end, int64_t from, int64_t to) {
-#if defined(__GNUC__)
-    enum { LINE = 64 / sizeof(float) };
-    const attn_problem *p = &job->c->p;
-    const struct attn_tile tile = attn_tile_of(job, rows, begin, end);
-    const int64_t n = end - begin;
-    for (int i = 0; i < tile.n_pieces; i++) {
-        const struct attn_piece *piece = &tile.pieces[i];
-        const struct attn_key_range mine =
-            attn_range_clip((struct attn_key_range){n * from / rows->n, n * to / rows->n},
-                            piece->begin, piece->end);
-        for (int64_t j = mine.begin - piece->begin; j < mine.end - piece->begin; j++) {
-            for (int64_t c = 0; c < p->qk_dim; c += LINE)
-                __builtin_prefetch(piece->keys + j * piece->key_stride + c, 0, 2);
-            for (int64_t c = 0; c < p->v_dim; c += LINE)
-                __builtin_prefetch(piece->values + j * piece->value_stride + c, 0, 2);
-            __asm__ volatile(""); /* gcc 12 drops a function that does nothing but prefetch */
-        }
-    }
-#endif
+    const int64_t first = begin + (end - begin) * from / rows->n;
+    const int64_t last = begin + (end - begin) * to / rows->n;
+    attn_prefetch(job->c, ATTN_KEYS, rows->batch, rows->kv_head, first, last);
+    attn_prefetch(job->c, ATTN_VALUES, rows->batch, rows->kv_head, first, last);
 }
 
 /* Asks for the part of the mask that a block of rows meets on the tile of keys [begin, end). */
@@ -114,12 +100,13 @@ static void prefetch_mask(const struct attn_job *job, const struct attn_rows *bl
 /* Asks for the output of a block, which would otherwise wait for memory when it is written. */
 static void prefetch_output(const struct attn_job *job, const struct attn_rows *block) {
 #if defined(__GNUC__)
-    enum { LINE = 64 / sizeof(float) };
+    const attn_output *out = &job->c->p.out;
+    const int64_t width = attn_type_bytes(out->type);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const float *out = attn_output_row(job, &job->c->p.out, &row);
-        for (int64_t c = 0; c < job->c->p.v_dim; c += LINE)
-            __builtin_prefetch(out + c, 1, 2);
+        const char *at = (const char *)out->data + attn_output_at(job, out, &row) * width;
+        for (int64_t i = 0; i < job->c->p.v_dim * width; i += 64)
+            __builtin_prefetch(at + i, 1, 2);
         __asm__ volatile("");
     }
 #endif
@@ -156,12 +143,16 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         const struct attn_state at = attn_state_of_row(job, state, r);
         const float l = *at.l;
-        float *out = attn_output_row(job, &p->out, &row);
+        const int64_t place = attn_output_at(job, &p->out, &row);
+        float *out = p->out.type == ATTN_F32 ? (float *)p->out.data + place : at.acc;
         if (l > 0)
             job->kernels->scale_row(at.acc, 1 / l, (size_t)p->v_dim, out);
         else /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
             for (int64_t c = 0; c < p->v_dim; c++)
                 out[c] = l == 0 ? 0 : NAN;
+        if (p->out.type != ATTN_F32)
+            attn_narrow_row(p->out.type, job->kernels, out, p->v_dim,
+                            (uint16_t *)p->out.data + place);
         if (p->lse.data)
             *attn_output_row(job, &p->lse, &row) = l > 0    ? *at.m + logf(l)
                                                    : l == 0 ? -INFINITY

@@ -130,6 +130,8 @@ const char *attn_status_string(attn_status status) {
         return "cu_q does not rise from 0 to q_len";
     case ATTN_ERROR_PAST_LEN:
         return "a past_len is negative or beyond past_cap";
+    case ATTN_ERROR_PAGE:
+        return "a page or slot is outside the cache, or pages contradict other arguments";
     case ATTN_ERROR_MASK:
         return "the mask is incomplete or contradicts itself";
     }

@@ -26,6 +26,8 @@ struct attn_job {
 /* What one worker works in. */
 struct attn_scratch {
     float *packed, *scores, *bias;
+    float *widened;         /* keys or values that are not stored as f32 at one stride */
+    float *queries;         /* a block of them, where they are not f32 */
     struct attn_state run;  /* of all keys so far */
     struct attn_state span; /* of one span */
 };
@@ -48,7 +50,9 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     float *base = job->workers + worker * plan->worker_floats;
     struct attn_scratch w = {.packed = base, .scores = base + plan->packed_floats};
     w.bias = w.scores + plan->score_floats;
-    float *states = w.bias + plan->bias_floats;
+    w.widened = w.bias + plan->bias_floats;
+    w.queries = w.widened + plan->widened_floats;
+    float *states = w.queries + plan->query_floats;
     w.run = attn_state_at(job, states);
     w.span = attn_state_at(job, states + plan->state_floats);
     return w;
@@ -95,18 +99,17 @@ static inline struct attn_rows attn_row_block(const struct attn_rows *rows, int6
     return block;
 }
 
-static inline const float *attn_input_row(const attn_input *t, int64_t b, int64_t h,
-                                          int64_t token) {
-    return (const float *)t->data + b * t->stride_batch + h * t->stride_head +
-           token * t->stride_token;
-}
-
-/* Where a row has its part of an output. */
-static inline float *attn_output_row(const struct attn_job *job, const attn_output *t,
+/* The element that a row's part of an output begins with. */
+static inline int64_t attn_output_at(const struct attn_job *job, const attn_output *t,
                                      const struct attn_row *row) {
     const int64_t token = attn_query_first(job->c, row->batch) + row->query;
-    return (float *)t->data + row->batch * t->stride_batch + row->head * t->stride_head +
-           token * t->stride_token;
+    return row->batch * t->stride_batch + row->head * t->stride_head + token * t->stride_token;
+}
+
+/* Where a row has its part of an f32 output. */
+static inline float *attn_output_row(const struct attn_job *job, const attn_output *t,
+                                     const struct attn_row *row) {
+    return (float *)t->data + attn_output_at(job, t, row);
 }
 
 /* The keys that some row of a task or block sees, masks aside. */

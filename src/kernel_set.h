@@ -8,8 +8,8 @@
 #include "kernels.h"
 
 #define ATTN_DECLARE_KERNELS(isa)                                                                  \
-    void attn_pack_keys_f32_##isa(const float *keys, int64_t stride, size_t n_keys, size_t dim,    \
-                                  void *packed);                                                   \
+    void attn_pack_keys_f32_##isa(const float *keys, int64_t stride, size_t first, size_t n_keys,  \
+                                  size_t dim, void *packed);                                       \
     void attn_qk_packed_f32_##isa(const float *const *q, size_t n_rows, const void *packed,        \
                                   size_t n_keys, size_t dim, float scale, float *scores,           \
                                   size_t score_stride);                                            \
@@ -31,7 +31,16 @@
     void attn_merge_rows_f32_##isa(size_t n_rows, size_t v_dim, float *acc_a, float *m_a,          \
                                    float *l_a, const float *acc_b, const float *m_b,               \
                                    const float *l_b, size_t acc_stride);                           \
-    void attn_scale_row_f32_##isa(const float *x, float factor, size_t n, float *out);
+    void attn_scale_row_f32_##isa(const float *x, float factor, size_t n, float *out);             \
+    void attn_widen_f16_##isa(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,          \
+                              float *out, size_t out_stride);                                      \
+    void attn_widen_bf16_##isa(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,         \
+                               float *out, size_t out_stride);                                     \
+    void attn_widen_i8_##isa(const int8_t *x, int64_t stride, size_t n_rows, size_t n,             \
+                             const float *scales, int64_t scale_stride, float *out,                \
+                             size_t out_stride);                                                   \
+    void attn_narrow_f16_##isa(const float *x, size_t n, uint16_t *out);                           \
+    void attn_narrow_bf16_##isa(const float *x, size_t n, uint16_t *out);
 
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. */
 #define ATTN_DEFINE_KERNELS(isa, min_rows)                                                         \
@@ -51,6 +60,11 @@
         .pv_tile = attn_pv_tile_f32_##isa,                                                         \
         .merge_rows = attn_merge_rows_f32_##isa,                                                   \
         .scale_row = attn_scale_row_f32_##isa,                                                     \
+        .widen_f16 = attn_widen_f16_##isa,                                                         \
+        .widen_bf16 = attn_widen_bf16_##isa,                                                       \
+        .widen_i8 = attn_widen_i8_##isa,                                                           \
+        .narrow_f16 = attn_narrow_f16_##isa,                                                       \
+        .narrow_bf16 = attn_narrow_bf16_##isa,                                                     \
     };
 
 #endif

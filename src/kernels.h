@@ -24,6 +24,9 @@
  * whatever tile it is met in. */
 #define ATTN_SCORE_PAD 64
 
+/* Keys can be packed a multiple of this many at a time. */
+#define ATTN_PACK_STEP 16
+
 /* Below it exp() is +0 in every set: the last x whose exp(x) is a normal number. */
 #define ATTN_EXP_LAST_NORMAL -0x1.5d589ep+6f
 
@@ -42,11 +45,13 @@ struct attn_kernels {
      * the keys where they are. Both give the same bits. */
     size_t pack_min_rows;
 
-    /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads.
-     * packed is aligned to 64 bytes and has room for dim floats for each key, n_keys rounded up to
-     * a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD, packed + j * dim floats
+    /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads, as
+     * the keys from number `first` on, a multiple of ATTN_PACK_STEP. Keys are packed in ascending
+     * order. packed is aligned to 64 bytes and has room for dim floats for each key, their number
+     * rounded up to a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD, packed + j * dim floats
      * is the packed form of the keys from j on. */
-    void (*pack_keys)(const float *keys, int64_t stride, size_t n_keys, size_t dim, void *packed);
+    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
+                      void *packed);
 
     /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
      * the product with scale rounded once. qk_packed may be asked for fewer keys than were packed:
@@ -103,8 +108,23 @@ struct attn_kernels {
     void (*merge_rows)(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                        const float *acc_b, const float *m_b, const float *l_b, size_t acc_stride);
 
-    /* out[c] = x[c] * factor, c < n. */
+    /* out[c] = x[c] * factor, c < n; out may be x. */
     void (*scale_row)(const float *x, float factor, size_t n, float *out);
+
+    /* Storage types, at the edges of the computation: out[r * out_stride + c] is the f32 of
+     * x[r * stride + c], c < n. Exact; of int8 the product with scales[r * scale_stride], rounded
+     * once. */
+    void (*widen_f16)(const uint16_t *x, int64_t stride, size_t n_rows, size_t n, float *out,
+                      size_t out_stride);
+    void (*widen_bf16)(const uint16_t *x, int64_t stride, size_t n_rows, size_t n, float *out,
+                       size_t out_stride);
+    void (*widen_i8)(const int8_t *x, int64_t stride, size_t n_rows, size_t n, const float *scales,
+                     int64_t scale_stride, float *out, size_t out_stride);
+
+    /* out[c] is x[c] rounded to nearest, ties to even, c < n; overflow gives infinity, NaN stays
+     * NaN (see half.h, which has the same in plain C). */
+    void (*narrow_f16)(const float *x, size_t n, uint16_t *out);
+    void (*narrow_bf16)(const float *x, size_t n, uint16_t *out);
 };
 
 /* The kernel sets, one row each in isa.def. */

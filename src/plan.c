@@ -6,14 +6,17 @@
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
 enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
 
-/* Packed keys of a tile and each of a worker's two row states fill at most this many bytes, so that
- * a worker's scratch is below 1.5 MiB for up to 1024 features and mostly stays in a second-level
- * cache. */
-enum { PACKED_BYTES = 512 * 1024, STATE_BYTES = 384 * 1024 };
+/* The keys of a tile as f32, and its values, are at most this many bytes each. */
+enum { TILE_BYTES = 512 * 1024 };
 
-/* Packing a tile costs as much as about five rows of it: with 768 rows that is below 1 %, and below
- * 96 a task is not worth its own packing. */
-enum { ROWS_MOST = 768, ROWS_WORTH_A_TASK = 96 };
+/* Each of a worker's two row states is at most this many bytes, and fewer where the rest of its
+ * scratch would then be more than SCRATCH_BYTES: so a worker stays below 1.5 MiB for up to 1024
+ * features, and mostly in a second-level cache. */
+enum { STATE_BYTES = 532 * 1024, SCRATCH_BYTES = 1500 * 1024 };
+
+/* Packing a tile costs as much as about five rows of it: with 1024 rows that is half a per cent,
+ * and below 96 a task is not worth its own packing. */
+enum { ROWS_MOST = 1024, ROWS_WORTH_A_TASK = 96 };
 
 /* Tasks differ in length where causal: four for each worker even that out. Where there are fewer
  * than two for each and the rows are too few to be cut, the spans of the keys become tasks. */
@@ -42,10 +45,21 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
 static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
 
+/* Whether some keys or values cannot be used where they lie: because of their type, or because a
+ * tile's are in several places. */
+static bool needs_widening(const struct attn_checked *c) {
+    return c->p.k.type != ATTN_F32 || c->p.v.type != ATTN_F32 || c->p.past_cap || c->p.pages.table;
+}
+
 /* Rows of a task, at most. */
-static int64_t most_rows(const struct attn_plan *plan) {
+static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan) {
     const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
-    return at_least(at_most(STATE_BYTES / row_bytes, ROWS_MOST), ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK *
+    const int64_t widened = needs_widening(c) ? plan->tile_keys * (int64_t)plan->v_stride : 0;
+    const int64_t others = plan->tile_keys * c->p.qk_dim + widened +
+                           (plan->tile_keys * 2 + c->p.qk_dim) * ATTN_ROW_BLOCK;
+    const int64_t state_bytes =
+        at_most(STATE_BYTES, (SCRATCH_BYTES - others * (int64_t)sizeof(float)) / 2);
+    return at_least(at_most(state_bytes / row_bytes, ROWS_MOST), ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK *
            ATTN_ROW_BLOCK;
 }
 
@@ -66,7 +80,7 @@ static int64_t blocks_of_batch(const struct attn_checked *c, const struct attn_p
 static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;
     const int64_t rows = at_least(rows_of_a_pair(c), 1);
-    int64_t blocks = ceil_div(rows, most_rows(plan));
+    int64_t blocks = ceil_div(rows, most_rows(c, plan));
     if (n_workers > 1 && pairs > 0) {
         const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
         blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
@@ -84,8 +98,9 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
         return ATTN_ERROR_OVERFLOW;
     const int64_t workers = (int64_t)n_workers;
     plan->tile_keys = SPAN_MIN;
+    const int64_t features = at_least(c->p.qk_dim, c->p.v_dim);
     while (plan->tile_keys > ATTN_SCORE_PAD &&
-           plan->tile_keys * c->p.qk_dim * (int64_t)sizeof(float) > PACKED_BYTES)
+           plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
         plan->tile_keys /= 2;
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
     cut_rows(c, workers, plan);
@@ -97,24 +112,26 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
                   rows < 2 * ROWS_WORTH_A_TASK;
 
     /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
-    plan->state_rows = (size_t)at_most(most_rows(plan), rows);
+    plan->state_rows = (size_t)at_most(most_rows(c, plan), rows);
     const int64_t tile =
         round_up(at_least(at_most(c->key_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
-    /* The scores of a tile in two pieces are padded twice. So are its packed keys, which is worth
-     * the room only where keys are short. */
-    const int64_t second_pad = c->p.past_cap ? ATTN_SCORE_PAD : 0;
-    const int64_t packed_tile = tile + (plan->tile_keys == SPAN_MIN ? second_pad : 0);
-    plan->score_stride = (size_t)(tile + second_pad);
+    plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
-    plan->bias_floats = attn_mask_needs_copy(c) ? (size_t)tile * ATTN_ROW_BLOCK : 0;
-    plan->packed_keys = packed_tile;
+    plan->bias_floats = attn_mask_needs_copy(c) ? plan->score_floats : 0;
+    plan->widened_floats = !needs_widening(c)
+                               ? 0
+                               : (size_t)at_least(tile * (int64_t)plan->v_stride,
+                                                  at_most(tile, ATTN_PACK_STEP) * c->p.qk_dim);
+    plan->query_floats =
+        c->p.q.type == ATTN_F32 ? 0 : (size_t)round_up(c->p.qk_dim * ATTN_ROW_BLOCK, 16);
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow(packed_tile, c->p.qk_dim, &plan->packed_floats) ||
+    if (__builtin_mul_overflow(tile, c->p.qk_dim, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
-        __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats,
+        __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats +
+                                   plan->widened_floats + plan->query_floats,
                                plan->packed_floats, &plan->worker_floats) ||
         __builtin_mul_overflow(plan->worker_floats, n_workers, &floats) ||
         __builtin_add_overflow(floats, split_floats, &floats) ||

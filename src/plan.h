@@ -44,10 +44,9 @@ struct attn_plan {
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
-    int64_t packed_keys; /* that fit in the worker's packed keys, each piece padded */
     size_t v_stride, state_rows, score_stride;
-    size_t packed_floats, score_floats, bias_floats, state_floats;
-    size_t worker_floats; /* packed, scores, bias, two states */
+    size_t packed_floats, score_floats, bias_floats, widened_floats, query_floats, state_floats;
+    size_t worker_floats; /* all of these, and two states */
     size_t workspace_bytes;
 };
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "visible.h"
+
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -48,12 +50,25 @@ static bool extent_fits(const struct axis *axes, int n_axes, int64_t features) {
     return reach <= PTRDIFF_MAX / (int64_t)sizeof(float);
 }
 
-static attn_status check_tensor(const char *name, const void *data, attn_type type,
-                                const struct axis axes[3], int64_t features, bool with_data,
-                                struct attn_sentence say) {
-    if (type != ATTN_F32)
-        return fail(say, ATTN_ERROR_TYPE, "%s.type is %d; this version supports ATTN_F32 (0) only",
-                    name, (int)type);
+/* Sets of element types that a tensor may have. */
+enum {
+    F32_ONLY = 1 << ATTN_F32,
+    FLOATS = F32_ONLY | 1 << ATTN_F16 | 1 << ATTN_BF16,
+    ANY_TYPE = FLOATS | 1 << ATTN_I8,
+};
+
+static attn_status check_type(const char *name, attn_type type, unsigned types,
+                              struct attn_sentence say) {
+    if ((int)type >= ATTN_F32 && (int)type <= ATTN_I8 && types >> (int)type & 1)
+        return ATTN_OK;
+    return fail(say, ATTN_ERROR_TYPE, "%s.type is %d; it may be %s", name, (int)type,
+                types == F32_ONLY ? "ATTN_F32 (0)"
+                : types == FLOATS ? "ATTN_F32 (0), ATTN_F16 (1) or ATTN_BF16 (2)"
+                                  : "ATTN_F32 (0), ATTN_F16 (1), ATTN_BF16 (2) or ATTN_I8 (3)");
+}
+
+static attn_status check_tensor(const char *name, const void *data, const struct axis axes[3],
+                                int64_t features, bool with_data, struct attn_sentence say) {
     for (int i = 0; i < 3; i++)
         if (axes[i].size == 0)
             return ATTN_OK;
@@ -117,60 +132,119 @@ static attn_status check_sizes(const attn_problem *p, struct attn_sentence say) 
     return ATTN_OK;
 }
 
-/* The tensors of a problem, with the axes that their strides belong to. The query side of a ragged
- * batch has one batch of all its tokens. */
-static attn_status check_tensors(const struct attn_checked *c, bool with_data,
-                                 struct attn_sentence say) {
-    const attn_problem *p = &c->p;
-    const int64_t q_batch = p->cu_q && p->batch > 0 ? 1 : p->batch;
-#define AXES(t, batch, heads, tokens)                                                              \
+/* Sizes of the three axes that have strides. */
+struct extents {
+    int64_t batch, heads, tokens;
+};
+
+#define AXES(t, e)                                                                                 \
     {                                                                                              \
-        {"batch", batch, (t).stride_batch}, {"heads", heads, (t).stride_head}, {                   \
-            "tokens", tokens, (t).stride_token                                                     \
+        {"batch", (e).batch, (t).stride_batch}, {"heads", (e).heads, (t).stride_head}, {           \
+            "tokens", (e).tokens, (t).stride_token                                                 \
         }                                                                                          \
     }
-    const struct {
-        const char *name;
-        const attn_input *t;
-        struct axis axes[3];
-        int64_t features;
-    } inputs[] = {
-        {"q", &p->q, AXES(p->q, q_batch, p->q_heads, p->q_len), p->qk_dim},
-        {"k", &p->k, AXES(p->k, p->batch, p->kv_heads, p->kv_cap), p->qk_dim},
-        {"v", &p->v, AXES(p->v, p->batch, p->kv_heads, p->kv_cap), p->v_dim},
-        {"past_k", &p->past_k, AXES(p->past_k, p->batch, p->kv_heads, p->past_cap), p->qk_dim},
-        {"past_v", &p->past_v, AXES(p->past_v, p->batch, p->kv_heads, p->past_cap), p->v_dim}};
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        const attn_status status =
-            check_tensor(inputs[i].name, inputs[i].t->data, inputs[i].t->type, inputs[i].axes,
-                         inputs[i].features, with_data, say);
-        if (status != ATTN_OK)
-            return status;
-    }
-    const struct {
-        const char *name;
-        const attn_output *t;
-        struct axis axes[3];
-        int64_t features;
-        bool required;
-    } outputs[] = {
-        {"out", &p->out, AXES(p->out, q_batch, p->q_heads, p->q_len), p->v_dim, with_data},
-        {"lse", &p->lse, AXES(p->lse, q_batch, p->q_heads, p->q_len), 1, false},
-        {"weights", &p->weights, AXES(p->weights, q_batch, p->q_heads, p->q_len), c->key_cap,
-         false},
-        {"scores", &p->scores, AXES(p->scores, q_batch, p->q_heads, p->q_len), c->key_cap, false}};
-#undef AXES
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        if (!outputs[i].t->data && !outputs[i].required)
-            continue;
-        attn_status status =
-            check_tensor(outputs[i].name, outputs[i].t->data, outputs[i].t->type, outputs[i].axes,
-                         outputs[i].features, outputs[i].required, say);
-        if (status == ATTN_OK)
-            status = check_rows_apart(outputs[i].name, outputs[i].axes, outputs[i].features, say);
-        if (status != ATTN_OK)
-            return status;
-    }
+
+/* Extents of the query side, where a ragged batch has one of all its tokens, and of the cache,
+ * which has pages for batches if it is paged. */
+static struct extents query_extents(const attn_problem *p) {
+    return (struct extents){p->cu_q && p->batch > 0 ? 1 : p->batch, p->q_heads, p->q_len};
+}
+static struct extents cache_extents(const attn_problem *p) {
+    return (struct extents){p->pages.table ? p->pages.n_pages : p->batch, p->kv_heads,
+                            p->pages.table ? p->pages.page_len : p->kv_cap};
+}
+static struct extents past_extents(const attn_problem *p) {
+    return (struct extents){p->batch, p->kv_heads, p->past_cap};
+}
+
+static attn_status check_input(const char *name, const attn_input *t, struct extents e,
+                               int64_t features, unsigned types, bool with_data,
+                               struct attn_sentence say) {
+    const struct axis axes[3] = AXES(*t, e);
+    const attn_status status = check_type(name, t->type, types, say);
+    return status ? status : check_tensor(name, t->data, axes, features, with_data, say);
+}
+
+static attn_status check_scales(const char *name, const attn_input *t, const attn_scales *s,
+                                struct extents e, int64_t features, bool with_data,
+                                struct attn_sentence say) {
+    if (t->type != ATTN_I8)
+        return ATTN_OK;
+    if (s->group < 0)
+        return fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative", name,
+                    s->group);
+    const struct axis axes[3] = AXES(*s, e);
+    const int64_t n = s->group ? features / s->group + 1 : 1;
+    return check_tensor(name, s->data, axes, n, with_data && features, say);
+}
+
+static attn_status check_inputs(const struct attn_checked *c, bool with_data,
+                                struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const int64_t d = p->qk_dim, dv = p->v_dim;
+    const struct extents query = query_extents(p), cache = cache_extents(p);
+    attn_status status;
+    if ((status = check_input("q", &p->q, query, d, FLOATS, with_data, say)) ||
+        (status = check_input("k", &p->k, cache, d, ANY_TYPE, with_data, say)) ||
+        (status = check_input("v", &p->v, cache, dv, ANY_TYPE, with_data, say)) ||
+        (status = check_scales("k_scales", &p->k, &p->k_scales, cache, d, with_data, say)) ||
+        (status = check_scales("v_scales", &p->v, &p->v_scales, cache, dv, with_data, say)) ||
+        !p->past_cap)
+        return status;
+    const struct extents past = past_extents(p);
+    if ((status = check_input("past_k", &p->past_k, past, d, ANY_TYPE, with_data, say)) ||
+        (status = check_input("past_v", &p->past_v, past, dv, ANY_TYPE, with_data, say)) ||
+        (status = check_scales("past_k_scales", &p->past_k, &p->past_k_scales, past, d, with_data,
+                               say)) ||
+        (status = check_scales("past_v_scales", &p->past_v, &p->past_v_scales, past, dv, with_data,
+                               say)))
+        return status;
+    if (p->past_k.type != p->k.type || p->past_v.type != p->v.type ||
+        (p->k.type == ATTN_I8 && p->past_k_scales.group != p->k_scales.group) ||
+        (p->v.type == ATTN_I8 && p->past_v_scales.group != p->v_scales.group))
+        return fail(say, ATTN_ERROR_TYPE,
+                    "past_k and past_v must have the types (%d, %d) and groups of k and v (%d, %d)",
+                    (int)p->past_k.type, (int)p->past_v.type, (int)p->k.type, (int)p->v.type);
+    return ATTN_OK;
+}
+
+static attn_status check_output(const char *name, const attn_output *t, struct extents e,
+                                int64_t features, unsigned types, bool is_required,
+                                struct attn_sentence say) {
+    attn_status status = check_type(name, t->type, types, say);
+    if (status != ATTN_OK || (!t->data && !is_required))
+        return status;
+    const struct axis axes[3] = AXES(*t, e);
+    status = check_tensor(name, t->data, axes, features, is_required, say);
+    return status ? status : check_rows_apart(name, axes, features, say);
+}
+
+static attn_status check_outputs(const struct attn_checked *c, bool with_data,
+                                 struct attn_sentence say) {
+    const attn_problem *p = &c->p;
+    const struct extents e = query_extents(p);
+    attn_status status;
+    if ((status = check_output("out", &p->out, e, p->v_dim, FLOATS, with_data, say)) ||
+        (status = check_output("lse", &p->lse, e, 1, F32_ONLY, false, say)) ||
+        (status = check_output("weights", &p->weights, e, c->key_cap, F32_ONLY, false, say)))
+        return status;
+    return check_output("scores", &p->scores, e, c->key_cap, F32_ONLY, false, say);
+}
+
+static attn_status check_pages(const struct attn_checked *c, struct attn_sentence say) {
+    const attn_pages *pages = &c->p.pages;
+    if (!pages->table)
+        return ATTN_OK;
+    if (c->p.past_cap)
+        return fail(say, ATTN_ERROR_PAGE, "pages and past_cap %" PRId64 " exclude each other",
+                    c->p.past_cap);
+    if (pages->page_len < 1 || pages->n_pages < 0 || pages->n_pages > INT32_MAX)
+        return fail(say, ATTN_ERROR_PAGE, "pages.page_len is %" PRId64 ", n_pages %" PRId64,
+                    pages->page_len, pages->n_pages);
+    const int64_t per_batch = c->p.kv_cap / pages->page_len + 1;
+    const struct axis batches = {"batch", c->p.batch, pages->stride_batch};
+    if (!extent_fits(&batches, 1, per_batch))
+        return fail(say, ATTN_ERROR_OVERFLOW, "pages.table reaches beyond the address space");
     return ATTN_OK;
 }
 
@@ -253,6 +327,26 @@ static attn_status check_numbers(const attn_problem *p, struct attn_sentence say
     return ATTN_OK;
 }
 
+/* The pages that some row of batch b sees: those of the keys in use, before a mask is looked at. */
+static attn_status check_table(const struct attn_checked *c, int64_t b, struct attn_sentence say) {
+    const attn_pages *pages = &c->p.pages;
+    const int64_t rows = attn_query_count(c, b);
+    if (!pages->table || rows == 0)
+        return ATTN_OK;
+    struct attn_key_range seen = attn_visible_to_rows(c, b, 0, rows - 1);
+    if (c->p.scores.data)
+        seen = (struct attn_key_range){0, attn_key_count(c, b)};
+    for (int64_t j = seen.begin; j < seen.end; j += pages->page_len - j % pages->page_len) {
+        const int64_t i = j / pages->page_len;
+        const int32_t page = pages->table[b * pages->stride_batch + i];
+        if (page < 0 || page >= pages->n_pages)
+            return fail(say, ATTN_ERROR_PAGE,
+                        "pages.table[%" PRId64 "][%" PRId64 "] is %d; there are %" PRId64 " pages",
+                        b, i, (int)page, pages->n_pages);
+    }
+    return ATTN_OK;
+}
+
 /* What each batch has of its own. */
 static attn_status check_batches(const struct attn_checked *c, struct attn_sentence say) {
     const attn_problem *p = &c->p;
@@ -280,29 +374,40 @@ static attn_status check_batches(const struct attn_checked *c, struct attn_sente
             return fail(say, ATTN_ERROR_OVERFLOW,
                         "offset[%" PRId64 "] is %" PRId64 "; its magnitude may be at most 2^62", b,
                         p->offset[b]);
+        const attn_status status = check_table(c, b, say);
+        if (status != ATTN_OK)
+            return status;
     }
     return ATTN_OK;
 }
 
 /* The stride of an axis of size 1 may be anything: nobody may compute with it. */
-#define DROP_UNUSED_STRIDES(t, batch, heads, tokens)                                               \
+#define DROP_UNUSED_STRIDES(t, e)                                                                  \
     do {                                                                                           \
-        (t).stride_batch = (batch) > 1 ? (t).stride_batch : 0;                                     \
-        (t).stride_head = (heads) > 1 ? (t).stride_head : 0;                                       \
-        (t).stride_token = (tokens) > 1 ? (t).stride_token : 0;                                    \
+        (t).stride_batch = (e).batch > 1 ? (t).stride_batch : 0;                                   \
+        (t).stride_head = (e).heads > 1 ? (t).stride_head : 0;                                     \
+        (t).stride_token = (e).tokens > 1 ? (t).stride_token : 0;                                  \
     } while (0)
 
 static void drop_unused_strides(attn_problem *p) {
-    const int64_t q_batch = p->cu_q ? 1 : p->batch;
-    DROP_UNUSED_STRIDES(p->q, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->k, p->batch, p->kv_heads, p->kv_cap);
-    DROP_UNUSED_STRIDES(p->v, p->batch, p->kv_heads, p->kv_cap);
-    DROP_UNUSED_STRIDES(p->past_k, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->past_v, p->batch, p->kv_heads, p->past_cap);
-    DROP_UNUSED_STRIDES(p->out, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->lse, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->weights, q_batch, p->q_heads, p->q_len);
-    DROP_UNUSED_STRIDES(p->scores, q_batch, p->q_heads, p->q_len);
+    const struct extents query = query_extents(p), cache = cache_extents(p);
+    DROP_UNUSED_STRIDES(p->q, query);
+    DROP_UNUSED_STRIDES(p->k, cache);
+    DROP_UNUSED_STRIDES(p->v, cache);
+    DROP_UNUSED_STRIDES(p->k_scales, cache);
+    DROP_UNUSED_STRIDES(p->v_scales, cache);
+    if (p->past_cap) {
+        const struct extents past = past_extents(p);
+        DROP_UNUSED_STRIDES(p->past_k, past);
+        DROP_UNUSED_STRIDES(p->past_v, past);
+        DROP_UNUSED_STRIDES(p->past_k_scales, past);
+        DROP_UNUSED_STRIDES(p->past_v_scales, past);
+    }
+    DROP_UNUSED_STRIDES(p->out, query);
+    DROP_UNUSED_STRIDES(p->lse, query);
+    DROP_UNUSED_STRIDES(p->weights, query);
+    DROP_UNUSED_STRIDES(p->scores, query);
+    p->pages.stride_batch = p->batch > 1 ? p->pages.stride_batch : 0;
     p->mask.stride_batch = p->batch > 1 ? p->mask.stride_batch : 0;
     p->mask.stride_head = p->q_heads > 1 ? p->mask.stride_head : 0;
     p->mask.stride_query = p->q_len > 1 ? p->mask.stride_query : 0;
@@ -331,15 +436,20 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                         size, i, sizeof *problem);
 
     struct attn_checked *c = checked;
-    memset(c, 0, sizeof *c);
-    memcpy(&c->p, problem, size < sizeof c->p ? size : sizeof c->p);
+    if (size >= sizeof c->p) {
+        c->p = *problem;
+    } else {
+        memset(&c->p, 0, sizeof c->p);
+        memcpy(&c->p, problem, size);
+    }
     const attn_problem *p = &c->p;
     c->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
     attn_status status;
     if ((status = check_sizes(p, say)))
         return status;
     c->key_cap = p->past_cap + p->kv_cap;
-    if ((status = check_tensors(c, with_data, say)) || (status = check_mask(c, with_data, say)) ||
+    if ((status = check_pages(c, say)) || (status = check_inputs(c, with_data, say)) ||
+        (status = check_outputs(c, with_data, say)) || (status = check_mask(c, with_data, say)) ||
         (status = check_numbers(p, say)) || (p->cu_q && (status = check_cu_q(p, say))))
         return status;
     c->left = p->window ? p->window[0] : -1;
@@ -358,29 +468,50 @@ attn_status attn_merge_check(const struct attn_merge_arguments *a) {
         return ATTN_ERROR_SIZE;
     if (!a->parts || !a->out)
         return ATTN_ERROR_NULL;
-    const int64_t sizes[3] = {a->batch, a->heads, a->q_len};
-#define AXES(t)                                                                                    \
-    {                                                                                              \
-        {"batch", sizes[0], (t).stride_batch}, {"heads", sizes[1], (t).stride_head}, {             \
-            "tokens", sizes[2], (t).stride_token                                                   \
-        }                                                                                          \
-    }
+    const struct extents e = {a->batch, a->heads, a->q_len};
     attn_status status;
-    for (size_t p = 0; p < a->n; p++) {
-        const struct axis out[3] = AXES(a->parts[p].out), lse[3] = AXES(a->parts[p].lse);
-        if ((status = check_tensor("out", a->parts[p].out.data, a->parts[p].out.type, out, a->v_dim,
-                                   true, none)) ||
-            (status = check_tensor("lse", a->parts[p].lse.data, a->parts[p].lse.type, lse, 1, true,
-                                   none)))
+    for (size_t p = 0; p < a->n; p++)
+        if ((status = check_input("out", &a->parts[p].out, e, a->v_dim, F32_ONLY, true, none)) ||
+            (status = check_input("lse", &a->parts[p].lse, e, 1, F32_ONLY, true, none)))
             return status;
-    }
-    const struct axis out[3] = AXES(*a->out);
-    if ((status = check_tensor("out", a->out->data, a->out->type, out, a->v_dim, true, none)) ||
-        (status = check_rows_apart("out", out, a->v_dim, none)) || !a->lse)
+    if ((status = check_output("out", a->out, e, a->v_dim, F32_ONLY, true, none)) || !a->lse)
         return status;
-    const struct axis lse[3] = AXES(*a->lse);
-#undef AXES
-    if ((status = check_tensor("lse", a->lse->data, a->lse->type, lse, 1, true, none)))
+    return check_output("lse", a->lse, e, 1, F32_ONLY, true, none);
+}
+
+attn_status attn_append_check(const struct attn_append_arguments *a) {
+    const struct attn_sentence none = {0};
+    if (a->n < 0 || a->heads < 0 || a->dim < 0)
+        return ATTN_ERROR_SIZE;
+    if (!a->tokens || !a->cache || (!a->slots && a->n > 0))
+        return ATTN_ERROR_NULL;
+    const attn_cache *cache = a->cache;
+    if (cache->n_pages < 0 || cache->page_len < 1 || cache->scale_group < 0)
+        return ATTN_ERROR_SIZE;
+    const struct axis tokens[3] = {{"batch", 1, 0},
+                                   {"heads", a->heads, a->tokens->stride_head},
+                                   {"tokens", a->n, a->tokens->stride_token}};
+    const struct axis places[3] = {{"pages", cache->n_pages, cache->stride_page},
+                                   {"heads", a->heads, cache->stride_head},
+                                   {"tokens", cache->page_len, cache->stride_token}};
+    const struct axis scales[3] = {{"pages", cache->n_pages, cache->scale_stride_page},
+                                   {"heads", a->heads, cache->scale_stride_head},
+                                   {"tokens", cache->page_len, cache->scale_stride_token}};
+    const int64_t groups = cache->scale_group && a->dim ? (a->dim - 1) / cache->scale_group + 1 : 1;
+    const bool is_i8 = cache->type == ATTN_I8;
+    attn_status status;
+    if ((status = check_type("tokens", a->tokens->type, FLOATS, none)) ||
+        (status = check_type("cache", cache->type, ANY_TYPE, none)) ||
+        (status = check_tensor("tokens", a->tokens->data, tokens, a->dim, true, none)) ||
+        (status = check_tensor("cache", cache->data, places, a->dim, true, none)) ||
+        (status = check_rows_apart("cache", places, a->dim, none)))
         return status;
-    return check_rows_apart("lse", lse, 1, none);
+    if (is_i8 && a->dim &&
+        ((status = check_tensor("scales", cache->scales, scales, groups, true, none)) ||
+         (status = check_rows_apart("scales", scales, groups, none))))
+        return status;
+    for (int64_t i = 0; i < a->n; i++)
+        if (a->slots[i] >= 0 && a->slots[i] / cache->page_len >= cache->n_pages)
+            return ATTN_ERROR_PAGE;
+    return ATTN_OK;
 }

@@ -37,6 +37,15 @@ struct attn_merge_arguments {
 };
 attn_status attn_merge_check(const struct attn_merge_arguments *arguments);
 
+/* What attn_append() was given. */
+struct attn_append_arguments {
+    const attn_input *tokens;
+    int64_t n, heads, dim;
+    const int64_t *slots;
+    const attn_cache *cache;
+};
+attn_status attn_append_check(const struct attn_append_arguments *arguments);
+
 /* Keys of batch b that lie in past_k. */
 static inline int64_t attn_past_len(const struct attn_checked *c, int64_t b) {
     return c->p.past_len ? c->p.past_len[b] : c->p.past_cap;

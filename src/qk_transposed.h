@@ -24,11 +24,11 @@
 /* ---- Packing --------------------------------------------------------------------------------- */
 
 /* Packed keys are panels of `panel` keys, [feature][panel], also where the last has fewer keys. */
-static inline void pack_panels(const size_t panel, const float *keys, int64_t stride, size_t n_keys,
-                               size_t dim, float *packed) {
+static inline void pack_panels(const size_t panel, const float *keys, int64_t stride, size_t first,
+                               size_t n_keys, size_t dim, float *packed) {
     for (size_t j = 0; j < n_keys; j += VF_LANES) {
         const size_t n = n_keys - j < VF_LANES ? n_keys - j : VF_LANES;
-        float *to = packed + j / panel * panel * dim + j % panel;
+        float *to = packed + (first + j) / panel * panel * dim + (first + j) % panel;
         const float *from = keys + (int64_t)j * stride;
         vf x[4];
         size_t c = 0;

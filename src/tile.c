@@ -3,55 +3,64 @@
  * SPDX-License-Identifier: MIT */
 #include "tile.h"
 
-#include <string.h>
+#include "storage.h"
 
 static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
 static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
-static void add_piece(const struct attn_rows *rows, const attn_input *k, const attn_input *v,
-                      int64_t first_token, int64_t begin, int64_t end, struct attn_tile *tile) {
-    if (begin >= end)
-        return;
-    tile->pieces[tile->n_pieces++] = (struct attn_piece){
-        .begin = begin,
-        .end = end,
-        .keys = attn_input_row(k, rows->batch, rows->kv_head, first_token),
-        .values = attn_input_row(v, rows->batch, rows->kv_head, first_token),
-        .key_stride = k->stride_token,
-        .value_stride = v->stride_token,
-    };
-}
+/* Keys and values that are made f32 at a time, into the first-level cache, and how far ahead they
+ * are asked for: small steps, so that memory has something to do all the time. */
+enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
                               int64_t begin, int64_t end) {
-    const attn_problem *p = &job->c->p;
-    struct attn_tile tile = {.begin = begin, .end = end};
-    const int64_t past = attn_past_len(job->c, rows->batch);
-    add_piece(rows, &p->past_k, &p->past_v, begin, 0, at_most(past, end) - begin, &tile);
-    add_piece(rows, &p->k, &p->v, at_least(begin - past, 0), at_least(past - begin, 0), end - begin,
-              &tile);
+    struct attn_tile tile = {
+        .begin = begin, .end = end, .batch = rows->batch, .kv_head = rows->kv_head};
+    const struct attn_run keys =
+        attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
+    const struct attn_run values =
+        attn_run_of(job->c, ATTN_VALUES, rows->batch, rows->kv_head, begin, end);
+    if (attn_is_f32(job->c, ATTN_KEYS) && keys.n == end - begin)
+        tile.keys = (const float *)keys.at, tile.key_stride = keys.stride;
+    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin)
+        tile.values = (const float *)values.at, tile.value_stride = values.stride;
     return tile;
+}
+
+/* Columns [from, to) as f32 rows. Those that follow, below `end`, are asked for. */
+static void widen(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
+                  int64_t from, int64_t to, int64_t end, float *out, int64_t out_stride) {
+    attn_prefetch(job->c, side, tile->batch, tile->kv_head,
+                  tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
+    attn_widen_keys(job->c, job->kernels, side, tile->batch, tile->kv_head, tile->begin + from,
+                    tile->begin + to, out, out_stride);
 }
 
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *rows, struct attn_tile *tile) {
+    const attn_problem *p = &job->c->p;
+    const int64_t n = tile->end - tile->begin;
     tile->is_ready = true;
     if ((size_t)rows->n < job->kernels->pack_min_rows)
         return;
-    int64_t packed_keys = 0;
-    for (int i = 0; i < tile->n_pieces; i++) {
-        struct attn_piece *piece = &tile->pieces[i];
-        const int64_t n = piece->end - piece->begin;
-        const int64_t padded = (n + ATTN_SCORE_PAD - 1) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
-        if (packed_keys + padded > job->plan->packed_keys)
-            return; /* a second piece for which there is no room (see plan.c) */
-        float *packed = w->packed + packed_keys * job->c->p.qk_dim;
-        job->kernels->pack_keys(piece->keys, piece->key_stride, (size_t)n, (size_t)job->c->p.qk_dim,
-                                packed);
-        piece->packed = packed;
-        packed_keys += padded;
+    tile->is_packed = true;
+    if (tile->keys) {
+        job->kernels->pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, (size_t)p->qk_dim,
+                                w->packed);
+    } else {
+        for (int64_t j = 0; j < n; j += KEY_CHUNK) {
+            const int64_t to = at_most(j + KEY_CHUNK, n);
+            widen(job, tile, ATTN_KEYS, j, to, n, w->widened, p->qk_dim);
+            job->kernels->pack_keys(w->widened, p->qk_dim, (size_t)j, (size_t)(to - j),
+                                    (size_t)p->qk_dim, w->packed);
+        }
+    }
+    if (!tile->values) {
+        tile->value_stride = (int64_t)job->plan->v_stride;
+        widen(job, tile, ATTN_VALUES, 0, n, n, w->widened, tile->value_stride);
+        tile->values = w->widened;
     }
 }
 
@@ -135,23 +144,24 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
     const int64_t first_token = attn_query_first(job->c, block->batch);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row))
-        q[r] = attn_input_row(&p->q, row.batch, row.head, first_token + row.query);
-    const size_t dim = (size_t)p->qk_dim, stride = job->plan->score_stride;
-    /* The padding that the first piece leaves behind its scores is overwritten by the second. */
-    for (int i = 0; i < tile->n_pieces; i++) {
-        const struct attn_piece *piece = &tile->pieces[i];
-        const int64_t from = at_least(begin - piece->begin, 0) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
-        const int64_t to = at_most(end, piece->end) - piece->begin;
-        if (from >= to)
-            continue;
-        const size_t n = (size_t)(to - from);
-        float *scores = w->scores + piece->begin + from;
-        if (piece->packed)
-            job->kernels->qk_packed(q, (size_t)block->n, piece->packed + from * p->qk_dim, n, dim,
-                                    job->c->scale, scores, stride);
-        else
-            job->kernels->qk_strided(q, (size_t)block->n, piece->keys + from * piece->key_stride,
-                                     piece->key_stride, n, dim, job->c->scale, scores, stride);
+        q[r] = attn_widen_query(&p->q, job->kernels, row.batch, row.head, first_token + row.query,
+                                p->qk_dim, w->queries + r * p->qk_dim);
+    const size_t n_rows = (size_t)block->n, dim = (size_t)p->qk_dim;
+    const size_t stride = job->plan->score_stride;
+    const float scale = job->c->scale;
+    if (tile->is_packed) {
+        job->kernels->qk_packed(q, n_rows, w->packed + begin * p->qk_dim, (size_t)(end - begin),
+                                dim, scale, w->scores + begin, stride);
+    } else if (tile->keys) {
+        job->kernels->qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
+                                 (size_t)(end - begin), dim, scale, w->scores + begin, stride);
+    } else {
+        for (int64_t j = begin; j < end; j += KEY_CHUNK) {
+            const int64_t to = at_most(j + KEY_CHUNK, end);
+            widen(job, tile, ATTN_KEYS, j, to, end, w->widened, p->qk_dim);
+            job->kernels->qk_strided(q, n_rows, w->widened, p->qk_dim, (size_t)(to - j), dim, scale,
+                                     w->scores + j, stride);
+        }
     }
 }
 
@@ -182,43 +192,37 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* Bits and ranges of a row from column `first` on. */
-static struct attn_visible see_from(struct attn_visible see, int32_t first, uint64_t *shifted) {
-    const uint64_t *bits = see.bits;
-    see.begin = see.begin > first ? see.begin - first : 0;
-    see.end -= first;
-    if (!bits || see.begin >= see.end)
-        return (struct attn_visible){see.begin, see.end, NULL};
-    for (int32_t j = see.begin & -64; j < see.end; j += 64) {
-        const int32_t from = first + j;
-        uint64_t word = bits[from / 64] >> (from % 64);
-        if (from % 64 && from / 64 < (see.end + first - 1) / 64)
-            word |= bits[from / 64 + 1] << (64 - from % 64);
-        shifted[j / 64] = word;
-    }
-    see.bits = shifted;
-    return see;
+/* What a row sees of columns [from, to), counted from `from`, a multiple of 64. */
+static struct attn_visible see_part(struct attn_visible see, int64_t from, int64_t to) {
+    const struct attn_visible part = {
+        (int32_t)(at_least(see.begin, from) - from),
+        (int32_t)(at_most(see.end, to) - from),
+        see.bits ? see.bits + from / 64 : NULL,
+    };
+    return part.begin < part.end ? part : (struct attn_visible){0, 0, NULL};
 }
 
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile,
                       const struct attn_sight *sight, const float *factor, float *acc) {
     static const float keep[ATTN_ROW_BLOCK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const size_t n = (size_t)block->n, stride = job->plan->score_stride;
-    uint64_t shifted[ATTN_ROW_BLOCK][ATTN_BIT_WORDS(ATTN_TILE_MOST)];
-    for (int i = 0; i < tile->n_pieces; i++) {
-        const struct attn_piece *piece = &tile->pieces[i];
-        const struct attn_visible *visible = sight->visible;
-        struct attn_visible here[ATTN_ROW_BLOCK];
-        if (tile->n_pieces > 1) {
-            for (size_t r = 0; r < n; r++) {
-                here[r] = see_from(visible[r], (int32_t)piece->begin, shifted[r]);
-                here[r].end = (int32_t)at_most(here[r].end, piece->end - piece->begin);
-            }
-            visible = here;
-        }
-        job->kernels->pv_tile(w->scores + piece->begin, stride, visible, n, piece->values,
-                              piece->value_stride, (size_t)job->c->p.v_dim, i ? keep : factor, acc,
-                              job->plan->v_stride);
+    const size_t n_rows = (size_t)block->n, v_dim = (size_t)job->c->p.v_dim;
+    const size_t stride = job->plan->score_stride, acc_stride = job->plan->v_stride;
+    if (tile->values) {
+        job->kernels->pv_tile(w->scores, stride, sight->visible, n_rows, tile->values,
+                              tile->value_stride, v_dim, factor, acc, acc_stride);
+        return;
+    }
+    /* Bits are cut between words only. */
+    const int64_t chunk = job->c->p.mask.type == ATTN_MASK_NONE ? VALUE_CHUNK : 64;
+    for (int64_t j = sight->begin / chunk * chunk; j < sight->end; j += chunk) {
+        const int64_t to = at_most(j + chunk, sight->end);
+        struct attn_visible part[ATTN_ROW_BLOCK];
+        for (size_t r = 0; r < n_rows; r++)
+            part[r] = see_part(sight->visible[r], j, to);
+        widen(job, tile, ATTN_VALUES, j, to, sight->end, w->widened, (int64_t)acc_stride);
+        job->kernels->pv_tile(w->scores + j, stride, part, n_rows, w->widened, (int64_t)acc_stride,
+                              v_dim, factor, acc, acc_stride);
+        factor = keep;
     }
 }

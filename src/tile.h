@@ -6,22 +6,15 @@
 
 #include "job.h"
 
-/* Keys of a tile that lie at one stride: all of them, or those before and after the end of the
- * past. */
-struct attn_piece {
-    int64_t begin, end; /* columns of the tile */
-    const float *keys, *values;
-    int64_t key_stride, value_stride;
-    const float *packed; /* null: not packed, to be read where they lie */
-};
-
 /* The keys [begin, end), begin a multiple of ATTN_SCORE_PAD from the start of their span. Column j
  * of the tile is key begin + j. */
 struct attn_tile {
     int64_t begin, end;
-    struct attn_piece pieces[2];
-    int n_pieces;
-    bool is_ready; /* its keys have been packed, if that pays */
+    int64_t batch, kv_head;
+    const float *keys, *values; /* where they can be used as they lie, else null */
+    int64_t key_stride, value_stride;
+    bool is_ready;  /* prepared for use, as far as that pays */
+    bool is_packed; /* keys are in w->packed; values that cannot be used as they lie, in f32 */
 };
 
 /* What a block of rows sees of a tile. */
@@ -36,7 +29,8 @@ struct attn_sight {
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
                               int64_t begin, int64_t end);
 
-/* Packs the tile's keys if so many rows are worth it. Before this, none of them has been read. */
+/* Packs the tile's keys, and makes f32 of values of another type, if so many rows are worth it.
+ * Before this, none of them has been read. */
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *rows, struct attn_tile *tile);
 

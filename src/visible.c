@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "half.h"
+
 /* ---- Masks ----------------------------------------------------------------------------------- */
 
 const void *attn_mask_row(const struct attn_checked *c, int64_t b, int64_t h, int64_t i,
@@ -21,20 +23,6 @@ const void *attn_mask_row(const struct attn_checked *c, int64_t b, int64_t h, in
     return (const uint8_t *)mask->data + element * element_bytes[mask->type];
 }
 
-/* IEEE half to single precision, exactly: the bits moved into place are the number times 2^-112,
- * and infinities and NaN get their exponent back. No branch, so that compilers can use vectors. */
-static float float_of_half(uint16_t half) {
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
-    uint32_t bits = magnitude << 13;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    x *= 0x1p112f;
-    memcpy(&bits, &x, sizeof bits);
-    bits |= sign | (magnitude >= 0x7c00 ? 0x7f800000 : 0);
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 const float *attn_mask_bias(const struct attn_checked *c, const void *row, int64_t n, float *copy) {
     if (!attn_mask_needs_copy(c))
         return row;
@@ -46,9 +34,9 @@ const float *attn_mask_bias(const struct attn_checked *c, const void *row, int64
     if (c->p.mask.type == ATTN_MASK_F16) {
         for (; stride == 1 && j + STEP <= n; j += STEP)
             for (int64_t i = 0; i < STEP; i++)
-                copy[j + i] = float_of_half(half[j + i]);
+                copy[j + i] = float_of_f16(half[j + i]);
         for (; j < n; j++)
-            copy[j] = float_of_half(half[j * stride]);
+            copy[j] = float_of_f16(half[j * stride]);
     }
     for (; j < n; j++)
         copy[j] = single[j * stride];

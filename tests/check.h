@@ -64,6 +64,16 @@ enum slot {
     SLOT_PAST_K,
     SLOT_PAST_V,
     SLOT_MASK,
+    SLOT_STORED_Q, /* these five and four in this order: see trial_store() */
+    SLOT_STORED_K,
+    SLOT_STORED_V,
+    SLOT_STORED_PAST_K,
+    SLOT_STORED_PAST_V,
+    SLOT_K_SCALES,
+    SLOT_V_SCALES,
+    SLOT_PAST_K_SCALES,
+    SLOT_PAST_V_SCALES,
+    SLOT_TABLE,
     SLOT_WORKSPACE,
     SLOT_OTHER, /* first of those that have no fixed purpose */
     N_SLOTS = SLOT_OTHER + 24
@@ -148,9 +158,19 @@ struct mask_form {
 
 enum { MAX_BATCH = 8, MAX_HEADS = 96 };
 struct stored {
-    float *data;
-    size_t n; /* gaps included */
+    float *data; /* or another type, where width is not sizeof(float) */
+    size_t n;    /* gaps included */
+    size_t width;
 };
+
+/* How a problem's tensors are stored: see trial_store(). */
+struct storage {
+    attn_type q, k, v, out;
+    int64_t k_group, v_group;  /* of int8 */
+    int64_t page_len;          /* 0: not paged; else there is no past */
+    enum layout pages, scales; /* not the shared ones */
+};
+enum { STORED_Q, STORED_K, STORED_V, STORED_PAST_K, STORED_PAST_V, N_STORED };
 
 struct trial {
     struct shape shape;
@@ -163,6 +183,11 @@ struct trial {
     struct mask_form mask_form;
     uint8_t *mask; /* mask_bytes of them, gaps included */
     size_t mask_bytes;
+    enum side side;
+    bool is_stored;
+    struct storage storage;
+    attn_input plain[N_STORED]; /* what trial_store() replaced */
+    struct stored stored[N_STORED], scales[N_STORED], table;
 };
 
 struct layouts {
@@ -208,6 +233,31 @@ float *key_of(const attn_problem *p, int64_t b, int64_t g, int64_t j);
 float *value_of(const attn_problem *p, int64_t b, int64_t g, int64_t j);
 float *row_of(const attn_problem *p, const attn_output *t, int64_t b, int64_t h, int64_t i);
 
+/* Stores a filled problem's tensors in other types and in pages. The f32 tensors, which the problem no
+ * longer refers to, then hold exactly what the stored ones stand for, to which numbers were cut.
+ * Comes last: pages that no row sees under the problem's options are left out, and so are their
+ * entries in the table; entries and pages that are not used hold poison. */
+void trial_store(struct trial *t, struct storage how, struct rng *rng);
+
+/* The same problem over the f32 tensors, with f32 outputs in the layouts given, in this bank. */
+void trial_plain(const struct trial *t, struct layouts how, struct trial *plain);
+
+/* Where key or value j of a stored problem is. */
+struct place {
+    char *at;
+    float *scales; /* of int8 */
+};
+struct place key_place(const attn_problem *p, int64_t b, int64_t g, int64_t j);
+struct place value_place(const attn_problem *p, int64_t b, int64_t g, int64_t j);
+size_t type_width(attn_type type);
+
+/* Element c of a row of an output of any type. */
+float output_of(const attn_problem *p, const attn_output *t, int64_t b, int64_t h, int64_t i,
+                int64_t c);
+
+/* x rounded to a type by arithmetic in double: to nearest, ties to even. */
+float rounded_to(attn_type type, double x);
+
 /* The oracle's answer to a trial: a row for each batch, head and query row, in this order. */
 struct oracle_row;
 struct reference {
@@ -234,6 +284,9 @@ bool trial_same_bits(const struct trial *a, const struct trial *b, const char *w
  * else hides, and queries that see no key. */
 void trial_random(struct trial *t, struct rng *rng, int64_t budget);
 void trial_poison(struct trial *t, struct rng *rng);
+
+/* Types, groups and pages that a problem may be stored in. */
+struct storage storage_random(const struct trial *t, struct rng *rng);
 
 /* ---- Executors ------------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 
 /* A valid problem: 2 batches, 4 heads on 2, 3 rows, 5 keys. */
 enum { B = 2, HQ = 4, HKV = 2, LQ = 3, LK = 5, D = 6, DV = 7, N_OUT = B * HQ * LQ * DV };
-enum { PAST = 2, KEYS = PAST + LK };
+enum { PAST = 2, KEYS = PAST + LK, PAGES = 7 };
 
 struct sample {
     attn_problem p;
@@ -26,6 +26,11 @@ struct sample {
     float scores[B * HQ * LQ * KEYS], all_weights[B * HQ * LQ * KEYS];
     float mask[LQ * KEYS], alibi[HQ], sinks[HQ];
     int64_t cu_q[B + 1], past_len[B], window[2];
+    /* Int8 tensors, and a cache of pages of two tokens: see sample_make_i8(), sample_make_paged(). */
+    int8_t q8[N_OUT], k8[B * HKV * LK * D], v8[B * HKV * LK * DV];
+    float scales[B * HKV * LK * 3];
+    float pool_k[PAGES * HKV * 2 * D], pool_v[PAGES * HKV * 2 * DV];
+    int32_t table[B][3];
 };
 
 static void sample_make(struct sample *s) {
@@ -57,6 +62,28 @@ static void sample_make_full(struct sample *s) {
     p->past_v = (attn_input){s->past_v, ATTN_F32, HKV * PAST * DV, PAST * DV, DV};
     p->scores = (attn_output){s->scores, ATTN_F32, 0, LQ * KEYS, KEYS};
     p->weights = (attn_output){s->all_weights, ATTN_F32, 0, LQ * KEYS, KEYS};
+}
+
+/* k and v are int8, with scales for 4 features each: 2 for D and for DV. */
+static void sample_make_i8(struct sample *s) {
+    sample_make(s);
+    attn_problem *p = &s->p;
+    p->k.data = s->k8, p->k.type = ATTN_I8;
+    p->v.data = s->v8, p->v.type = ATTN_I8;
+    p->k_scales = (attn_scales){s->scales, 4, HKV * LK * 2, LK * 2, 2};
+    p->v_scales = p->k_scales;
+}
+
+/* Rows 2 to 4 of batch 0 see its keys 0 to 4, rows 0 to 2 of batch 1 the two that it has. */
+static void sample_make_paged(struct sample *s) {
+    static const int32_t table[B][3] = {{6, 0, 3}, {2, INT32_MAX, -1}};
+    sample_make(s);
+    attn_problem *p = &s->p;
+    p->k = (attn_input){s->pool_k, ATTN_F32, HKV * 2 * D, 2 * D, D};
+    p->v = (attn_input){s->pool_v, ATTN_F32, HKV * 2 * DV, 2 * DV, DV};
+    memcpy(s->table, table, sizeof table);
+    p->pages = (attn_pages){s->table[0], 3, 2, PAGES};
+    s->offset[0] = 2;
 }
 
 static bool is_untouched(const void *data, size_t size) {
@@ -100,12 +127,14 @@ BREAK(heads_33_on_2, s->p.q_heads = 33)
 BREAK(heads_2_on_4, s->p.q_heads = 2; s->p.kv_heads = 4)
 BREAK(kv_len_negative, s->kv_len[1] = -1)
 BREAK(kv_len_beyond, s->kv_len[1] = 6)
-BREAK(q_type, s->p.q.type = ATTN_F16)
-BREAK(k_type, s->p.k.type = ATTN_BF16)
-BREAK(v_type, s->p.v.type = ATTN_I8)
-BREAK(out_type, s->p.out.type = ATTN_F16)
+BREAK(q_type, s->p.q.type = ATTN_I8)
+BREAK(k_type, s->p.k.type = (attn_type)4)
+BREAK(v_type, s->p.v.type = (attn_type)-1)
+BREAK(out_type, s->p.out.type = ATTN_I8)
 BREAK(lse_type, s->p.lse.type = ATTN_F16)
+BREAK(lse_i8, s->p.lse.type = ATTN_I8)
 BREAK(weights_type, s->p.weights.type = ATTN_BF16)
+BREAK(out_unknown, s->p.out.type = (attn_type)INT32_MIN)
 BREAK(type_unknown, s->p.q.type = (attn_type)77)
 BREAK(scale_nan, s->scale = NAN)
 BREAK(scale_infinite, s->scale = -INFINITY)
@@ -164,7 +193,9 @@ BREAK(past_cap_huge, s->p.past_cap = INT64_MAX)
 BREAK(past_k_null, s->p.past_k.data = NULL)
 BREAK(past_v_null, s->p.past_v.data = NULL)
 BREAK(past_k_type, s->p.past_k.type = ATTN_BF16)
-BREAK(past_v_type, s->p.past_v.type = ATTN_I8)
+BREAK(past_v_type, s->p.past_v.type = ATTN_I8; s->p.past_v_scales.data = s->scales)
+BREAK(past_v_unknown, s->p.past_v.type = (attn_type)9)
+BREAK(k_type_not_of_past, s->p.k.type = ATTN_F16)
 BREAK(past_k_far, s->p.past_k.stride_token = INT64_C(1) << 61)
 BREAK(past_v_far, s->p.past_v.stride_batch = -(INT64_C(1) << 61))
 BREAK(past_len_negative, s->past_len[1] = -1)
@@ -174,6 +205,46 @@ BREAK(window_unaligned, s->p.causal = 0; s->p.alibi = NULL; s->p.align = ATTN_AL
       s->p.offset = NULL)
 BREAK(alibi_unaligned, s->p.causal = 0; s->p.window = NULL; s->p.align = ATTN_ALIGN_UNSET;
       s->p.offset = NULL)
+/* Of the sample with pages: scores are those of hidden keys too. */
+static void page_for_scores(struct sample *s) {
+    s->p.scores = (attn_output){s->scores, ATTN_F32, HQ * LQ * LK, LQ * LK, LK};
+    s->offset[0] = 0, s->table[0][2] = -1;
+}
+/* Of the sample with int8 keys and values (FAULTS F10). */
+static void add_past(struct sample *s) {
+    s->p.past_cap = PAST;
+    s->p.past_k = s->p.k, s->p.past_v = s->p.v;
+    s->p.past_k_scales = s->p.k_scales, s->p.past_v_scales = s->p.v_scales;
+    s->p.weights.data = NULL;
+}
+BREAK(k_scales_null, s->p.k_scales.data = NULL)
+BREAK(v_scales_null, s->p.v_scales.data = NULL)
+BREAK(k_group_negative, s->p.k_scales.group = -1)
+BREAK(v_group_negative, s->p.v_scales.group = INT64_MIN)
+BREAK(k_scales_far, s->p.k_scales.stride_head = INT64_C(1) << 61)
+BREAK(v_scales_far, s->p.v_scales.stride_token = INT64_MIN)
+BREAK(k8_null, s->p.k.data = NULL)
+BREAK(past_scales_null, add_past(s); s->p.past_k_scales.data = NULL)
+BREAK(past_v_scales_null, add_past(s); s->p.past_v_scales.data = NULL)
+BREAK(past_group, add_past(s); s->p.past_k_scales.group = 3)
+BREAK(past_v_group, add_past(s); s->p.past_v_scales.group = 0)
+BREAK(past_group_negative, add_past(s); s->p.past_v_scales.group = -4)
+BREAK(past_not_i8, add_past(s); s->p.past_k.type = ATTN_F32)
+/* Of the sample with pages. */
+BREAK(page_len_0, s->p.pages.page_len = 0)
+BREAK(page_len_negative, s->p.pages.page_len = -3)
+BREAK(n_pages_negative, s->p.pages.n_pages = -1)
+BREAK(n_pages_beyond, s->p.pages.n_pages = INT64_C(1) << 31)
+BREAK(page_of_minus_2, s->table[1][0] = -2) /* L5 */
+BREAK(page_of_n_pages, s->table[0][1] = PAGES)
+BREAK(page_of_int32_max, s->table[0][2] = INT32_MAX)
+BREAK(page_of_int32_min, s->table[0][0] = INT32_MIN)
+BREAK(no_pages, s->p.pages.n_pages = 0; s->p.k.data = s->p.v.data = NULL)
+BREAK(pages_and_past, s->p.past_cap = PAST; s->p.past_k = s->p.k; s->p.past_v = s->p.v)
+BREAK(table_far, s->p.pages.stride_batch = INT64_C(1) << 61)
+BREAK(pages_far, s->p.k.stride_batch = INT64_C(1) << 61)
+BREAK(pool_k_null, s->p.k.data = NULL)
+BREAK(pool_v_null, s->p.v.data = NULL)
 #undef BREAK
 
 static const struct misuse misuses[] = {
@@ -203,11 +274,13 @@ static const struct misuse misuses[] = {
     {"K4: heads 2/4", heads_2_on_4, ATTN_ERROR_HEADS, {"q_heads 2", "kv_heads 4"}, false},
     {"kv_len < 0", kv_len_negative, ATTN_ERROR_KV_LEN, {"kv_len[1]", "-1"}, false},
     {"kv_len > cap", kv_len_beyond, ATTN_ERROR_KV_LEN, {"kv_len[1]", "6", "5"}, false},
-    {"q f16", q_type, ATTN_ERROR_TYPE, {"q.type", "1"}, false},
-    {"k bf16", k_type, ATTN_ERROR_TYPE, {"k.type", "2"}, false},
-    {"v i8", v_type, ATTN_ERROR_TYPE, {"v.type", "3"}, false},
-    {"out f16", out_type, ATTN_ERROR_TYPE, {"out.type", "1"}, false},
+    {"q i8", q_type, ATTN_ERROR_TYPE, {"q.type", "3"}, false},
+    {"k of type 4", k_type, ATTN_ERROR_TYPE, {"k.type", "4"}, false},
+    {"v of type -1", v_type, ATTN_ERROR_TYPE, {"v.type", "-1"}, false},
+    {"out i8", out_type, ATTN_ERROR_TYPE, {"out.type", "3"}, false},
+    {"out of no type", out_unknown, ATTN_ERROR_TYPE, {"out.type", "-2147483648"}, false},
     {"lse f16", lse_type, ATTN_ERROR_TYPE, {"lse.type", "1"}, false},
+    {"lse i8", lse_i8, ATTN_ERROR_TYPE, {"lse.type", "3"}, false},
     {"weights bf16", weights_type, ATTN_ERROR_TYPE, {"weights.type", "2"}, false},
     {"q of no type", type_unknown, ATTN_ERROR_TYPE, {"q.type", "77"}, false},
     {"scale NaN", scale_nan, ATTN_ERROR_PARAMETER, {"scale", "nan"}, false},
@@ -270,8 +343,10 @@ static const struct misuse misuses_of_options[] = {
     {"past_cap huge", past_cap_huge, ATTN_ERROR_OVERFLOW, {"past_cap"}, false},
     {"past_k null", past_k_null, ATTN_ERROR_NULL, {"past_k.data"}, true},
     {"past_v null", past_v_null, ATTN_ERROR_NULL, {"past_v.data"}, true},
-    {"past_k bf16", past_k_type, ATTN_ERROR_TYPE, {"past_k.type", "2"}, false},
-    {"past_v i8", past_v_type, ATTN_ERROR_TYPE, {"past_v.type", "3"}, false},
+    {"past_k bf16", past_k_type, ATTN_ERROR_TYPE, {"past_k", "2"}, false},
+    {"past_v i8", past_v_type, ATTN_ERROR_TYPE, {"past_v", "3"}, false},
+    {"past_v of no type", past_v_unknown, ATTN_ERROR_TYPE, {"past_v.type", "9"}, false},
+    {"k f16, past_k f32", k_type_not_of_past, ATTN_ERROR_TYPE, {"past_k", "1"}, false},
     {"past_k far", past_k_far, ATTN_ERROR_OVERFLOW, {"past_k ", "2305843009213693952"}, false},
     {"past_v far", past_v_far, ATTN_ERROR_OVERFLOW, {"past_v ", "-2305843009213693952"}, false},
     {"past_len < 0", past_len_negative, ATTN_ERROR_PAST_LEN, {"past_len[1]", "-1"}, false},
@@ -279,6 +354,56 @@ static const struct misuse misuses_of_options[] = {
     {"kv_len > pieces", kv_len_beyond_pieces, ATTN_ERROR_KV_LEN, {"kv_len[1]", "7", "6"}, false},
     {"window unaligned", window_unaligned, ATTN_ERROR_ALIGNMENT, {"window", "5 keys"}, false},
     {"alibi unaligned", alibi_unaligned, ATTN_ERROR_ALIGNMENT, {"alibi", "1 query"}, false},
+};
+
+static const struct misuse misuses_of_i8[] = {
+    {"F10: k_scales null", k_scales_null, ATTN_ERROR_NULL, {"k_scales.data"}, true},
+    {"F10: v_scales null", v_scales_null, ATTN_ERROR_NULL, {"v_scales.data"}, true},
+    {"k group < 0", k_group_negative, ATTN_ERROR_SIZE, {"k_scales.group", "-1"}, false},
+    {"v group < 0", v_group_negative, ATTN_ERROR_SIZE, {"v_scales.group", "-92"}, false},
+    {"k_scales far",
+     k_scales_far,
+     ATTN_ERROR_OVERFLOW,
+     {"k_scales ", "2305843009213693952"},
+     false},
+    {"v_scales far", v_scales_far, ATTN_ERROR_OVERFLOW, {"v_scales ", "-92"}, false},
+    {"k null", k8_null, ATTN_ERROR_NULL, {"k.data"}, true},
+    {"past_k_scales null", past_scales_null, ATTN_ERROR_NULL, {"past_k_scales.data"}, true},
+    {"past_v_scales null", past_v_scales_null, ATTN_ERROR_NULL, {"past_v_scales.data"}, true},
+    {"past_k group", past_group, ATTN_ERROR_TYPE, {"past_k", "group"}, false},
+    {"past_v group", past_v_group, ATTN_ERROR_TYPE, {"past_v", "group"}, false},
+    {"past_v group < 0",
+     past_group_negative,
+     ATTN_ERROR_SIZE,
+     {"past_v_scales.group", "-4"},
+     false},
+    {"past_k f32", past_not_i8, ATTN_ERROR_TYPE, {"past_k", "3"}, false},
+};
+
+static const struct misuse misuses_of_pages[] = {
+    {"page_len 0", page_len_0, ATTN_ERROR_PAGE, {"pages.page_len", "0"}, false},
+    {"page_len < 0", page_len_negative, ATTN_ERROR_PAGE, {"pages.page_len", "-3"}, false},
+    {"n_pages < 0", n_pages_negative, ATTN_ERROR_PAGE, {"n_pages", "-1"}, false},
+    {"n_pages 2^31", n_pages_beyond, ATTN_ERROR_PAGE, {"n_pages", "2147483648"}, false},
+    {"L5: page -2", page_of_minus_2, ATTN_ERROR_PAGE, {"pages.table[1][0]", "-2", "7"}, false},
+    {"L5: page 7 of 7", page_of_n_pages, ATTN_ERROR_PAGE, {"pages.table[0][1]", "7"}, false},
+    {"L5: page 2^31 - 1",
+     page_of_int32_max,
+     ATTN_ERROR_PAGE,
+     {"pages.table[0][2]", "2147483647"},
+     false},
+    {"L5: page -2^31",
+     page_of_int32_min,
+     ATTN_ERROR_PAGE,
+     {"pages.table[0][0]", "-2147483648"},
+     false},
+    {"page of scores", page_for_scores, ATTN_ERROR_PAGE, {"pages.table[0][2]", "-1"}, false},
+    {"no pages", no_pages, ATTN_ERROR_PAGE, {"pages.table[0][0]", "0"}, false},
+    {"pages and past", pages_and_past, ATTN_ERROR_PAGE, {"pages", "past_cap 2"}, false},
+    {"table far", table_far, ATTN_ERROR_OVERFLOW, {"pages.table"}, false},
+    {"pages far", pages_far, ATTN_ERROR_OVERFLOW, {"k ", "2305843009213693952"}, false},
+    {"k null", pool_k_null, ATTN_ERROR_NULL, {"k.data"}, true},
+    {"v null", pool_v_null, ATTN_ERROR_NULL, {"v.data"}, true},
 };
 
 static void check_sentence(const struct misuse *m, const struct sample *s) {
@@ -345,6 +470,208 @@ Test(errors, each_misuse) { try_misuses(sample_make, misuses, sizeof misuses / s
 Test(errors, each_misuse_of_options) {
     try_misuses(sample_make_full, misuses_of_options,
                 sizeof misuses_of_options / sizeof *misuses_of_options);
+}
+
+Test(errors, each_misuse_of_i8) {
+    try_misuses(sample_make_i8, misuses_of_i8, sizeof misuses_of_i8 / sizeof *misuses_of_i8);
+}
+
+Test(errors, each_misuse_of_pages) {
+    try_misuses(sample_make_paged, misuses_of_pages,
+                sizeof misuses_of_pages / sizeof *misuses_of_pages);
+}
+
+/* Every mix of types that the header allows, and table entries of pages that no row sees. */
+Test(errors, valid_types_and_pages) {
+    static struct sample s;
+    static char workspace[1 << 20];
+    for (int n = 0; n < 3 * 4 * 4 * 3 + 6; n++) {
+        sample_make(&s);
+        attn_problem *p = &s.p;
+        switch (n - 3 * 4 * 4 * 3) {
+        case 0:
+            sample_make_paged(&s);
+            break;
+        case 1: /* batch 1 has no key in use */
+            sample_make_paged(&s);
+            s.kv_len[1] = 0, s.table[1][0] = -2;
+            break;
+        case 2: /* causal: the rows see 3 keys */
+            sample_make_paged(&s);
+            s.offset[0] = 0, s.table[0][2] = PAGES;
+            break;
+        case 3: /* a window: they see keys 4 and 5 to 6, of which there are none */
+            sample_make_paged(&s);
+            s.offset[0] = 4, s.window[0] = 0, s.window[1] = -1, p->window = s.window;
+            s.table[0][0] = INT32_MAX, s.table[0][1] = INT32_MIN;
+            s.table[1][0] = -1; /* row 0 sees key 0, */
+            s.offset[1] = 9;    /* if it does not stand behind all of them */
+            break;
+        case 4: /* nothing to do: the table is not looked at */
+            sample_make_paged(&s);
+            p->q_len = 0, s.table[0][0] = -9;
+            break;
+        case 5: /* no page, but no key either */
+            sample_make_paged(&s);
+            p->pages.n_pages = 0, p->k.data = p->v.data = NULL;
+            s.kv_len[0] = s.kv_len[1] = 0;
+            break;
+        default:
+            p->q.type = (attn_type)(n % 3), p->out.type = (attn_type)(n / 3 % 3);
+            p->k.type = (attn_type)(n / 9 % 4), p->v.type = (attn_type)(n / 36);
+            p->k_scales = (attn_scales){p->k.type == ATTN_I8 ? s.scales : NULL, 0, LK, 0, 1};
+            p->v_scales = (attn_scales){p->v.type == ATTN_I8 ? s.scales : NULL, 3, 0, LK * 3, 3};
+        }
+        char sentence[256];
+        check_context("case %d", n);
+        const attn_status status = attn_check(p, sentence, sizeof sentence);
+        CHECK(status == ATTN_OK, "attn_check: %s: %s", attn_status_string(status), sentence);
+        CHECK(attn_forward(p, workspace, sizeof workspace, NULL) == ATTN_OK, "attn_forward");
+    }
+}
+
+/* ---- attn_append ----------------------------------------------------------------------------- */
+
+enum { TOKENS = 4, PAGE_LEN = 3, CACHE = PAGES * HKV * PAGE_LEN };
+
+struct append_sample {
+    float tokens[TOKENS * HKV * D], data[CACHE * D], scales[CACHE * 2];
+    attn_input input;
+    int64_t n, heads, dim, slots[TOKENS];
+    attn_cache cache;
+    const attn_input *input_given;
+    const int64_t *slots_given;
+    const attn_cache *cache_given;
+};
+
+static void append_make(struct append_sample *a) {
+    memset(a, 0, sizeof *a);
+    memset(a->data, 0xab, sizeof a->data);
+    memset(a->scales, 0xab, sizeof a->scales);
+    a->input = (attn_input){a->tokens, ATTN_F32, 0, D, HKV * D};
+    a->n = TOKENS, a->heads = HKV, a->dim = D;
+    const int64_t slots[TOKENS] = {0, PAGES * PAGE_LEN - 1, -1, 4};
+    memcpy(a->slots, slots, sizeof slots);
+    a->cache = (attn_cache){.data = a->data,
+                            .type = ATTN_I8,
+                            .stride_page = HKV * PAGE_LEN * D,
+                            .stride_head = PAGE_LEN * D,
+                            .stride_token = D,
+                            .n_pages = PAGES,
+                            .page_len = PAGE_LEN,
+                            .scales = a->scales,
+                            .scale_group = 4,
+                            .scale_stride_page = HKV * PAGE_LEN * 2,
+                            .scale_stride_head = PAGE_LEN * 2,
+                            .scale_stride_token = 2};
+    a->input_given = &a->input, a->slots_given = a->slots, a->cache_given = &a->cache;
+}
+
+static attn_status append(const struct append_sample *a) {
+    return attn_append(a->input_given, a->n, a->heads, a->dim, a->slots_given, a->cache_given);
+}
+
+#define BREAK(name, statement)                                                                     \
+    static void name(struct append_sample *a) { statement; }
+BREAK(tokens_null, a->input_given = NULL)
+BREAK(slots_null, a->slots_given = NULL)
+BREAK(cache_null, a->cache_given = NULL)
+BREAK(token_data_null, a->input.data = NULL)
+BREAK(cache_data_null, a->cache.data = NULL)
+BREAK(cache_scales_null, a->cache.scales = NULL)
+BREAK(n_negative, a->n = -1)
+BREAK(append_heads_negative, a->heads = -2)
+BREAK(dim_negative, a->dim = INT64_MIN)
+BREAK(cache_pages_negative, a->cache.n_pages = -7)
+BREAK(cache_page_len_0, a->cache.page_len = 0)
+BREAK(cache_group_negative, a->cache.scale_group = -4)
+BREAK(slot_beyond, a->slots[3] = PAGES * PAGE_LEN)
+BREAK(slot_far_beyond, a->slots[0] = INT64_MAX)
+BREAK(no_cache_pages, a->cache.n_pages = 0; a->cache.data = NULL; a->cache.scales = NULL)
+BREAK(tokens_i8, a->input.type = ATTN_I8)
+BREAK(tokens_unknown, a->input.type = (attn_type)11)
+BREAK(cache_unknown, a->cache.type = (attn_type)4)
+BREAK(cache_unknown_below, a->cache.type = (attn_type)-1)
+BREAK(tokens_far, a->input.stride_token = INT64_C(1) << 61)
+BREAK(cache_far, a->cache.stride_page = INT64_MIN)
+BREAK(cache_scales_far, a->cache.scale_stride_page = INT64_C(1) << 61)
+BREAK(cache_overlaps, a->cache.stride_token = D - 1)
+BREAK(scales_overlap, a->cache.scale_stride_token = 1)
+BREAK(cache_stride_0, a->cache.stride_page = 0)
+#undef BREAK
+
+static const struct {
+    const char *what;
+    void (*apply)(struct append_sample *a);
+    attn_status status;
+} misuses_of_append[] = {
+    {"tokens null", tokens_null, ATTN_ERROR_NULL},
+    {"slots null", slots_null, ATTN_ERROR_NULL},
+    {"cache null", cache_null, ATTN_ERROR_NULL},
+    {"tokens.data null", token_data_null, ATTN_ERROR_NULL},
+    {"cache.data null", cache_data_null, ATTN_ERROR_NULL},
+    {"F10: scales null", cache_scales_null, ATTN_ERROR_NULL},
+    {"n < 0", n_negative, ATTN_ERROR_SIZE},
+    {"heads < 0", append_heads_negative, ATTN_ERROR_SIZE},
+    {"dim < 0", dim_negative, ATTN_ERROR_SIZE},
+    {"n_pages < 0", cache_pages_negative, ATTN_ERROR_SIZE},
+    {"page_len 0", cache_page_len_0, ATTN_ERROR_SIZE},
+    {"group < 0", cache_group_negative, ATTN_ERROR_SIZE},
+    {"a slot beyond", slot_beyond, ATTN_ERROR_PAGE},
+    {"a slot far beyond", slot_far_beyond, ATTN_ERROR_PAGE},
+    {"no pages", no_cache_pages, ATTN_ERROR_PAGE},
+    {"tokens i8", tokens_i8, ATTN_ERROR_TYPE},
+    {"tokens of no type", tokens_unknown, ATTN_ERROR_TYPE},
+    {"cache of no type", cache_unknown, ATTN_ERROR_TYPE},
+    {"cache of type -1", cache_unknown_below, ATTN_ERROR_TYPE},
+    {"tokens far", tokens_far, ATTN_ERROR_OVERFLOW},
+    {"cache far", cache_far, ATTN_ERROR_OVERFLOW},
+    {"scales far", cache_scales_far, ATTN_ERROR_OVERFLOW},
+    {"cache overlaps", cache_overlaps, ATTN_ERROR_STRIDE},
+    {"scales overlap", scales_overlap, ATTN_ERROR_STRIDE},
+    {"page stride 0", cache_stride_0, ATTN_ERROR_STRIDE},
+};
+
+Test(errors, each_misuse_of_append) {
+    static struct append_sample a;
+    append_make(&a);
+    check_context("valid sample");
+    CHECK(append(&a) == ATTN_OK, "fails");
+    CHECK(!is_untouched(a.data, sizeof a.data) && !is_untouched(a.scales, sizeof a.scales),
+          "nothing was written");
+    for (size_t i = 0; i < sizeof misuses_of_append / sizeof *misuses_of_append; i++) {
+        append_make(&a);
+        check_context("%s", misuses_of_append[i].what);
+        misuses_of_append[i].apply(&a);
+        const attn_status status = append(&a);
+        CHECK(status == misuses_of_append[i].status, "%s, want %s", attn_status_string(status),
+              attn_status_string(misuses_of_append[i].status));
+        CHECK(is_untouched(a.data, sizeof a.data) && is_untouched(a.scales, sizeof a.scales),
+              "something was written");
+    }
+    /* No misuse: nothing to append, no scales for another type, a cache of no pages skipped. */
+    const struct {
+        int64_t n, heads, dim;
+    } empty[] = {{0, HKV, D}, {TOKENS, 0, D}, {TOKENS, HKV, 0}};
+    for (int n = 0; n < 3; n++) {
+        append_make(&a);
+        check_context("n %d heads %d dim %d", (int)empty[n].n, (int)empty[n].heads,
+                      (int)empty[n].dim);
+        a.n = empty[n].n, a.heads = empty[n].heads, a.dim = empty[n].dim;
+        CHECK(append(&a) == ATTN_OK, "fails");
+        CHECK(is_untouched(a.data, sizeof a.data) && is_untouched(a.scales, sizeof a.scales),
+              "something was written");
+    }
+    append_make(&a);
+    check_context("f16 without scales");
+    a.cache.type = ATTN_F16, a.cache.scales = NULL;
+    CHECK(append(&a) == ATTN_OK, "fails");
+    append_make(&a);
+    check_context("all skipped");
+    a.cache.n_pages = 0, a.cache.data = NULL, a.cache.scales = NULL;
+    for (int i = 0; i < TOKENS; i++)
+        a.slots[i] = -1 - i;
+    CHECK(append(&a) == ATTN_OK, "fails");
 }
 
 /* What is no misuse: numbers that the contract gives a meaning, and what is not looked at. */

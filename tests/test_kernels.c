@@ -116,7 +116,7 @@ static void qk_run(const struct attn_kernels *set, bool is_packed, const float *
     }
     const size_t packed_floats = padded(c->keys) * c->dim;
     float *packed = guarded_floats(SLOT_OTHER + 2, packed_floats, c->side);
-    set->pack_keys(keys, c->stride, c->keys, c->dim, packed);
+    set->pack_keys(keys, c->stride, 0, c->keys, c->dim, packed);
     set->qk_packed(q, rows, packed, c->keys, c->dim, scale, scores, stride);
 }
 
@@ -176,7 +176,7 @@ static void qk_try(const struct attn_kernels *set, const struct qk_case *c, stru
     if (c->keys > ATTN_SCORE_PAD) {
         const size_t j = (c->keys - 1) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
         float *packed = guarded_floats(SLOT_OTHER + 2, padded(c->keys) * c->dim, c->side);
-        set->pack_keys(keys, c->stride, c->keys, c->dim, packed);
+        set->pack_keys(keys, c->stride, 0, c->keys, c->dim, packed);
         set->qk_packed(q, 1, packed + j * c->dim, c->keys - j, c->dim, scale, other, width);
         const int64_t at = first_difference(other, strided + j, (int64_t)(c->keys - j));
         CHECK(at < 0, "packed keys from %zu on differ at %" PRId64, j, at);

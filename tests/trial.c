@@ -41,7 +41,7 @@ static struct strides strides_of(enum layout layout, int64_t heads, int64_t toke
 /* Storage for the tensor, and the pointer to its element (0, 0, 0, 0). */
 static float *place(enum slot slot, struct stored *stored, struct strides s, int64_t batch,
                     int64_t heads, int64_t tokens, int64_t dim, enum side side) {
-    *stored = (struct stored){NULL, 0};
+    *stored = (struct stored){NULL, 0, sizeof(float)};
     if (batch == 0 || heads == 0 || tokens == 0 || dim == 0)
         return NULL;
     const int64_t reach[3] = {s.batch * (batch - 1), s.head * (heads - 1), s.token * (tokens - 1)};
@@ -62,6 +62,7 @@ void trial_place(struct trial *t, struct shape shape, struct layouts how) {
     cr_assert(shape.batch <= MAX_BATCH, "a test asks for too large a batch");
     memset(t, 0, sizeof *t);
     t->shape = shape;
+    t->side = how.side;
     attn_problem *p = &t->p;
     *p = attn_problem_init();
     p->batch = shape.batch, p->q_heads = shape.q_heads, p->kv_heads = shape.kv_heads;
@@ -295,6 +296,269 @@ void trial_fill(struct trial *t, enum kind kind, struct rng *rng) {
     }
 }
 
+/* ---- Storage types and pages ----------------------------------------------------------------- */
+
+size_t type_width(attn_type type) { return type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2; }
+
+float rounded_to(attn_type type, double x) {
+    if (type == ATTN_F32)
+        return (float)x;
+    if (!isfinite(x) || x == 0)
+        return (float)x;
+    const int digits = type == ATTN_F16 ? 11 : 8, least = type == ATTN_F16 ? -13 : -125;
+    int exponent;
+    frexp(x, &exponent);
+    const double unit = ldexp(1, (exponent > least ? exponent : least) - digits);
+    const double y = nearbyint(x / unit) * unit;
+    return fabs(y) < (type == ATTN_F16 ? 0x1p16 : 0x1p128) ? (float)y
+                                                           : copysignf(INFINITY, (float)x);
+}
+
+float output_of(const attn_problem *p, const attn_output *t, int64_t b, int64_t h, int64_t i,
+                int64_t c) {
+    return (float)oracle_load(t->type, t->data, oracle_output_at(p, t, b, h, i) + c);
+}
+
+static struct place place_in(const attn_input *t, const attn_scales *s, int64_t b, int64_t g,
+                             int64_t token) {
+    const int64_t at = b * t->stride_batch + g * t->stride_head + token * t->stride_token;
+    const int64_t scale = b * s->stride_batch + g * s->stride_head + token * s->stride_token;
+    return (struct place){(char *)(uintptr_t)t->data + at * (int64_t)type_width(t->type),
+                          t->type == ATTN_I8 ? (float *)(uintptr_t)s->data + scale : NULL};
+}
+
+static struct place place_of(const attn_problem *p, const attn_input *past,
+                             const attn_scales *past_s, const attn_input *now,
+                             const attn_scales *now_s, int64_t b, int64_t g, int64_t j) {
+    const int64_t n_past = p->past_cap && p->past_len ? p->past_len[b] : p->past_cap;
+    if (j < n_past)
+        return place_in(past, past_s, b, g, j);
+    const attn_pages *pages = &p->pages;
+    if (!pages->table)
+        return place_in(now, now_s, b, g, j - n_past);
+    const int64_t page = pages->table[b * pages->stride_batch + j / pages->page_len];
+    return place_in(now, now_s, page, g, j % pages->page_len);
+}
+
+struct place key_place(const attn_problem *p, int64_t b, int64_t g, int64_t j) {
+    return place_of(p, &p->past_k, &p->past_k_scales, &p->k, &p->k_scales, b, g, j);
+}
+
+struct place value_place(const attn_problem *p, int64_t b, int64_t g, int64_t j) {
+    return place_of(p, &p->past_v, &p->past_v_scales, &p->v, &p->v_scales, b, g, j);
+}
+
+/* Stores n numbers, and replaces them by what was stored. */
+static void store_row(attn_type type, const float *from, int64_t n, int64_t group, struct place to,
+                      float *plain) {
+    group = group ? group : n;
+    for (int64_t c = 0; c < n && type != ATTN_I8; c++) {
+        uint16_t half = half_of(from[c]);
+        if (type == ATTN_BF16)
+            half = (uint16_t)(bits_of(from[c]) >> 16 | (isnan(from[c]) ? 0x40 : 0));
+        const void *element = type == ATTN_F32 ? (const void *)(from + c) : &half;
+        memcpy(to.at + (size_t)c * type_width(type), element, type_width(type));
+        plain[c] = (float)oracle_load(type, to.at, c);
+    }
+    for (int64_t first = 0; first < n && type == ATTN_I8; first += group) {
+        const int64_t end = first + group < n ? first + group : n;
+        bool is_finite = true;
+        double largest = 0;
+        for (int64_t c = first; c < end; c++)
+            is_finite &= isfinite(from[c]), largest = fmax(largest, fabsf(from[c]));
+        const float scale = is_finite ? (float)(largest / 127) : NAN;
+        to.scales[first / group] = scale;
+        for (int64_t c = first; c < end; c++) {
+            const double x = from[c] / (double)scale, most = c % 2 ? 127 : -127;
+            const int8_t i = (int8_t)(isnan(x) ? most : fmin(fmax(x, -127), 127));
+            ((int8_t *)to.at)[c] = i;
+            plain[c] = (float)(i * (double)scale); /* the exact product, rounded once */
+        }
+    }
+}
+
+/* Memory for a tensor of another type, or in pages, with the strides given. */
+static void place_stored(struct trial *t, int which, attn_input *in, attn_scales *s, attn_type type,
+                         int64_t group, const int64_t sizes[4], struct strides strides,
+                         enum layout scales) {
+    const int64_t n_scales = group ? (sizes[3] - 1) / group + 1 : 1;
+    const int64_t reach[3] = {strides.batch * (sizes[0] - 1), strides.head * (sizes[1] - 1),
+                              strides.token * (sizes[2] - 1)};
+    int64_t low = 0, high = sizes[3];
+    for (int i = 0; i < 3; i++)
+        *(reach[i] < 0 ? &low : &high) += reach[i];
+    struct stored *stored = &t->stored[which];
+    *stored = (struct stored){NULL, (size_t)(high - low), type_width(type)};
+    const enum slot slot = (enum slot)(SLOT_STORED_Q + which);
+    stored->data = guarded(slot, stored->n * stored->width, t->side);
+    *in = (attn_input){(char *)stored->data - low * (int64_t)stored->width, type, strides.batch,
+                       strides.head, strides.token};
+    if (type != ATTN_I8)
+        return;
+    const struct strides of_scales = strides_of(scales, sizes[1], sizes[2], n_scales);
+    s->data = place((enum slot)(SLOT_K_SCALES + which - 1), &t->scales[which], of_scales, sizes[0],
+                    sizes[1], sizes[2], n_scales, t->side);
+    s->group = group, s->stride_batch = of_scales.batch;
+    s->stride_head = of_scales.head, s->stride_token = of_scales.token;
+}
+
+/* A tensor that is not paged keeps its strides. */
+static void store_tensor(struct trial *t, int which, struct stored *from, attn_input *in,
+                         attn_scales *s, attn_type type, int64_t group, int64_t batch,
+                         int64_t heads, int64_t tokens, int64_t dim) {
+    const attn_input plain = t->plain[which] = *in;
+    in->type = type;
+    if (!from->data || type == ATTN_F32)
+        return;
+    const int64_t sizes[4] = {batch, heads, tokens, dim};
+    const struct strides strides = {plain.stride_batch, plain.stride_head, plain.stride_token};
+    place_stored(t, which, in, s, type, group, sizes, strides, t->storage.scales);
+    /* Rows may share memory. */
+    float *copy = malloc(from->n * sizeof *copy);
+    cr_assert(copy != NULL);
+    memcpy(copy, from->data, from->n * sizeof *copy);
+    const attn_scales none = {.data = NULL};
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < tokens; i++) {
+                float *row = in_at_mutable(&plain, b, h, i);
+                store_row(type, copy + (row - from->data), dim, group,
+                          place_in(in, s ? s : &none, b, h, i), row);
+            }
+    free(copy);
+}
+
+/* The first and last key of batch b that some row sees, or may see as far as its mask goes. */
+static void seen_keys(const struct trial *t, int64_t b, int64_t *first, int64_t *last) {
+    attn_problem open = t->p;
+    const int64_t count = oracle_key_count(&t->p, b);
+    const int64_t covered = open.mask.type && open.mask.n_keys < count ? open.mask.n_keys : count;
+    open.mask.type = ATTN_MASK_NONE;
+    *first = INT64_MAX, *last = -1;
+    for (int64_t i = 0; i < oracle_rows(&open, b); i++)
+        for (int64_t j = 0; j < (open.scores.data ? count : covered); j++)
+            if (open.scores.data || oracle_sees(&open, b, 0, i, j)) {
+                *first = j < *first ? j : *first;
+                *last = j > *last ? j : *last;
+            }
+}
+
+static void fill_table(struct trial *t, int64_t per_batch, struct rng *rng) {
+    attn_pages *pages = &t->p.pages;
+    const int64_t batch = t->shape.batch, n = batch * per_batch;
+    const int32_t anything[] = {-1, INT32_MAX, INT32_MIN, -2, (int32_t)pages->n_pages};
+    int32_t *order = malloc(((size_t)pages->n_pages + 1) * sizeof *order);
+    cr_assert(order != NULL);
+    for (int64_t i = 0; i < pages->n_pages; i++) {
+        const int64_t at = rng_below(rng, i + 1);
+        order[i] = order[at];
+        order[at] = (int32_t)i;
+    }
+    int32_t *table = (int32_t *)(uintptr_t)pages->table;
+    for (int64_t b = 0, i = 0; i < n; b++) {
+        int64_t first, last;
+        seen_keys(t, b, &first, &last);
+        for (int64_t page = 0; page < per_batch; page++, i++) {
+            const bool is_needed =
+                page * pages->page_len <= last && (page + 1) * pages->page_len > first;
+            table[b * pages->stride_batch + page] = is_needed ? order[i]
+                                                    : rng_below(rng, 3) == 0
+                                                        ? (int32_t)rng_below(rng, pages->n_pages)
+                                                        : anything[rng_below(rng, 5)];
+        }
+    }
+    free(order);
+}
+
+static void store_in_pages(struct trial *t, int which, struct stored *from, attn_input *in,
+                           attn_scales *s, attn_type type, int64_t group, int64_t dim,
+                           struct place (*where)(const attn_problem *, int64_t, int64_t, int64_t)) {
+    const attn_pages *pages = &t->p.pages;
+    const int64_t heads = t->shape.kv_heads;
+    const int64_t sizes[4] = {pages->n_pages, heads, pages->page_len, dim};
+    const attn_input plain = t->plain[which] = *in;
+    in->type = type;
+    if (!from->data)
+        return;
+    place_stored(t, which, in, s, type, group, sizes,
+                 strides_of(t->storage.pages, heads, pages->page_len, dim), t->storage.scales);
+    float *copy = malloc(from->n * sizeof *copy), *scales = malloc((size_t)dim * sizeof *scales);
+    float *elements = malloc((size_t)dim * sizeof *elements);
+    cr_assert(copy && scales && elements);
+    memcpy(copy, from->data, from->n * sizeof *copy);
+    for (int64_t b = 0; b < t->shape.batch; b++) {
+        int64_t first, last;
+        seen_keys(t, b, &first, &last);
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t j = 0; j < t->shape.kv_cap; j++) {
+                const bool has_page = j / pages->page_len >= first / pages->page_len &&
+                                      j / pages->page_len <= last / pages->page_len && last >= 0;
+                const struct place nowhere = {(char *)elements, scales};
+                float *row = in_at_mutable(&plain, b, h, j);
+                store_row(type, copy + (row - from->data), dim, group,
+                          has_page ? where(&t->p, b, h, j) : nowhere, row);
+            }
+    }
+    free(copy), free(scales), free(elements);
+}
+
+void trial_store(struct trial *t, struct storage how, struct rng *rng) {
+    attn_problem *p = &t->p;
+    const struct shape s = t->shape;
+    t->is_stored = true, t->storage = how;
+    store_tensor(t, STORED_Q, &t->q, &p->q, NULL, how.q, 0, query_batches(&s, p->cu_q != NULL),
+                 s.q_heads, s.q_len, s.qk_dim);
+    if (how.page_len) {
+        const int64_t per_batch = (s.kv_cap + how.page_len - 1) / how.page_len, gap = 2;
+        p->pages = (attn_pages){.stride_batch = per_batch + gap,
+                                .page_len = how.page_len,
+                                .n_pages = per_batch ? s.batch * per_batch + 3 : 0};
+        t->table = (struct stored){NULL, (size_t)(s.batch * (per_batch + gap)), sizeof(int32_t)};
+        if (t->table.n > (size_t)gap)
+            t->table.n -= (size_t)gap;
+        t->table.data = guarded(SLOT_TABLE, t->table.n * sizeof(int32_t), t->side);
+        p->pages.table = (const int32_t *)(const void *)t->table.data;
+        fill_table(t, per_batch, rng);
+        store_in_pages(t, STORED_K, &t->k, &p->k, &p->k_scales, how.k, how.k_group, s.qk_dim,
+                       key_place);
+        store_in_pages(t, STORED_V, &t->v, &p->v, &p->v_scales, how.v, how.v_group, s.v_dim,
+                       value_place);
+    } else {
+        store_tensor(t, STORED_K, &t->k, &p->k, &p->k_scales, how.k, how.k_group, s.batch,
+                     s.kv_heads, s.kv_cap, s.qk_dim);
+        store_tensor(t, STORED_V, &t->v, &p->v, &p->v_scales, how.v, how.v_group, s.batch,
+                     s.kv_heads, s.kv_cap, s.v_dim);
+    }
+    store_tensor(t, STORED_PAST_K, &t->past_k, &p->past_k, &p->past_k_scales, how.k, how.k_group,
+                 s.batch, s.kv_heads, p->past_cap, s.qk_dim);
+    store_tensor(t, STORED_PAST_V, &t->past_v, &p->past_v, &p->past_v_scales, how.v, how.v_group,
+                 s.batch, s.kv_heads, p->past_cap, s.v_dim);
+    p->k_scales.group = p->past_k_scales.group = how.k_group;
+    p->v_scales.group = p->past_v_scales.group = how.v_group;
+    p->out.type = how.out;
+    if (how.out != ATTN_F32 && t->out.data) {
+        const int64_t origin = (float *)p->out.data - t->out.data;
+        t->out.width = type_width(how.out);
+        t->out.data = guarded(SLOT_OUT, t->out.n * t->out.width, t->side);
+        p->out.data = (char *)t->out.data + origin * (int64_t)t->out.width;
+    }
+}
+
+void trial_plain(const struct trial *t, struct layouts how, struct trial *plain) {
+    const attn_problem *p = &t->p;
+    how.is_ragged = p->cu_q != NULL, how.past_cap = p->past_cap;
+    trial_place(plain, t->shape, how);
+    attn_problem twin = *p;
+    twin.q = t->plain[STORED_Q], twin.k = t->plain[STORED_K], twin.v = t->plain[STORED_V];
+    twin.past_k = t->plain[STORED_PAST_K], twin.past_v = t->plain[STORED_PAST_V];
+    twin.out = plain->p.out, twin.lse = plain->p.lse;
+    twin.weights = plain->p.weights, twin.scores = plain->p.scores;
+    const attn_scales none = {.data = NULL};
+    twin.k_scales = twin.v_scales = twin.past_k_scales = twin.past_v_scales = none;
+    memset(&twin.pages, 0, sizeof twin.pages);
+    plain->p = twin;
+}
+
 static const char *list(char text[64], const int64_t *values, int64_t n, const char *if_null) {
     if (!values)
         return if_null;
@@ -318,7 +582,8 @@ void trial_context(const struct trial *t, const char *what) {
         " kv_cap %" PRId64 " qk_dim %" PRId64 " v_dim %" PRId64 " kv_len %s causal %d align %d "
         "offset %s scale %g; cu_q %s past_cap %" PRId64 " past_len %s window %s softcap %g "
         "alibi %d sinks %d mask %s; token strides q %" PRId64 " k %" PRId64 " v %" PRId64
-        " out %" PRId64 "; lse %d weights %d scores %d at %d; isa %s",
+        " out %" PRId64 "; lse %d weights %d scores %d at %d; types %d %d %d out %d groups "
+        "%" PRId64 " %" PRId64 " page_len %" PRId64 "; isa %s",
         what, p->batch, p->q_heads, p->kv_heads, p->q_len, p->kv_cap, p->qk_dim, p->v_dim,
         list(kv_len, p->kv_len, p->batch, "all"), (int)p->causal, (int)p->align,
         list(offset, p->offset, p->batch, "-"), p->scale ? (double)*p->scale : 0.0,
@@ -326,8 +591,9 @@ void trial_context(const struct trial *t, const char *what) {
         list(past_len, p->past_len, p->batch, "all"), list(window, p->window, 2, "-"),
         (double)p->softcap, p->alibi != NULL, p->sinks != NULL, mask, p->q.stride_token,
         p->k.stride_token, p->v.stride_token, p->out.stride_token, p->lse.data != NULL,
-        p->weights.data != NULL, p->scores.data != NULL, (int)p->scores_at,
-        attn_isa() ? attn_isa() : "(none)");
+        p->weights.data != NULL, p->scores.data != NULL, (int)p->scores_at, (int)p->q.type,
+        (int)p->k.type, (int)p->v.type, (int)p->out.type, p->k_scales.group, p->v_scales.group,
+        p->pages.table ? p->pages.page_len : 0, attn_isa() ? attn_isa() : "(none)");
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -350,12 +616,16 @@ static uint64_t hash_of_inputs(const struct trial *t) {
     uint64_t hash = hash_of(t->mask, t->mask_bytes, UINT64_C(0xcbf29ce484222325));
     for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++)
         hash = hash_of(tensors[k]->data, tensors[k]->n * sizeof(float), hash);
-    return hash;
+    for (int k = 0; k < N_STORED; k++) {
+        hash = hash_of(t->stored[k].data, t->stored[k].n * t->stored[k].width, hash);
+        hash = hash_of(t->scales[k].data, t->scales[k].n * sizeof(float), hash);
+    }
+    return hash_of(t->table.data, t->table.n * t->table.width, hash);
 }
 
 static void fill_nan(const struct stored *s) {
     if (s->data)
-        memset(s->data, 0xff, s->n * sizeof(float));
+        memset(s->data, 0xff, s->n * s->width);
 }
 
 void trial_run(struct trial *t, attn_executor *executor) {
@@ -371,6 +641,11 @@ void trial_run(struct trial *t, attn_executor *executor) {
     const attn_status status = attn_forward(&t->p, workspace, size, executor);
     CHECK(status == ATTN_OK, "attn_forward: %s", attn_status_string(status));
     CHECK(hash_of_inputs(t) == before, "an input changed");
+}
+
+/* The number among those stored of element `at` of a tensor. */
+static size_t element_of(const struct stored *s, const attn_output *t, int64_t at) {
+    return (size_t)(((const char *)t->data - (const char *)s->data) / (int64_t)s->width + at);
 }
 
 void trial_check_gaps(const struct trial *t) {
@@ -391,10 +666,13 @@ void trial_check_gaps(const struct trial *t) {
         for (int64_t b = 0; b < p->batch && s->data; b++)
             for (int64_t h = 0; h < p->q_heads; h++)
                 for (int64_t i = 0; i < oracle_rows(p, b); i++)
-                    memset(is_row + (row_of(p, outputs[k].t, b, h, i) - s->data), 1,
-                           (size_t)outputs[k].n);
+                    memset(is_row + element_of(s, outputs[k].t,
+                                               oracle_output_at(p, outputs[k].t, b, h, i)),
+                           1, (size_t)outputs[k].n);
+        static const unsigned char untouched[4] = {0xff, 0xff, 0xff, 0xff};
         for (size_t at = 0; at < s->n; at++)
-            if (!is_row[at] && bits_of(s->data[at]) != UINT32_MAX) {
+            if (!is_row[at] &&
+                memcmp((const char *)s->data + at * s->width, untouched, s->width) != 0) {
                 check_fail("%s: element %zu lies between rows and was written", outputs[k].name,
                            at);
                 break;
@@ -459,9 +737,9 @@ static void compare_row(struct worst *worst, const attn_problem *p, int64_t b, i
                         const struct oracle_row *row) {
     int64_t at[4] = {b, h, i, 0};
     int64_t *const last = &at[3];
-    const float *const out = row_of(p, &p->out, b, h, i);
     for (*last = 0; *last < p->v_dim; ++*last)
-        compare_one(worst, "out", at, out[*last], row->out[*last], row->out_bound[*last]);
+        compare_one(worst, "out", at, output_of(p, &p->out, b, h, i, *last), row->out[*last],
+                    row->out_bound[*last]);
     *last = 0;
     if (p->lse.data)
         compare_one(worst, "lse", at, *row_of(p, &p->lse, b, h, i), row->lse, row->lse_bound);
@@ -515,13 +793,16 @@ static bool same_row(const struct trial *a, const struct trial *b, const attn_ou
                      const char *name) {
     if (!of_a->data || !of_b->data)
         return true;
-    const float *x = row_of(&a->p, of_a, at[0], at[1], at[2]);
-    const float *y = row_of(&b->p, of_b, at[0], at[1], at[2]);
-    const int64_t k = first_difference(x, y, n);
-    if (k >= 0)
+    for (int64_t k = 0; k < n; k++) {
+        const float x = output_of(&a->p, of_a, at[0], at[1], at[2], k);
+        const float y = output_of(&b->p, of_b, at[0], at[1], at[2], k);
+        if (same_bits(x, y))
+            continue;
         check_fail("%s: %s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %a or %a", what,
-                   name, at[0], at[1], at[2], k, (double)x[k], (double)y[k]);
-    return k < 0;
+                   name, at[0], at[1], at[2], k, (double)x, (double)y);
+        return false;
+    }
+    return true;
 }
 
 bool trial_same_bits(const struct trial *a, const struct trial *b, const char *what) {

@@ -222,6 +222,20 @@ void trial_random(struct trial *t, struct rng *rng, int64_t budget) {
         random_mask(t, rng);
 }
 
+struct storage storage_random(const struct trial *t, struct rng *rng) {
+    struct storage how = {.q = (attn_type)rng_below(rng, 3),
+                          .k = (attn_type)rng_below(rng, 4),
+                          .v = (attn_type)rng_below(rng, 4),
+                          .out = (attn_type)rng_below(rng, 3),
+                          .pages = (enum layout)rng_below(rng, N_LAYOUTS),
+                          .scales = (enum layout)rng_below(rng, N_LAYOUTS)};
+    how.k_group = one_in(rng, 3) ? 0 : 1 + rng_below(rng, t->shape.qk_dim + 3);
+    how.v_group = one_in(rng, 3) ? 0 : 1 + rng_below(rng, t->shape.v_dim + 3);
+    if (!t->p.past_cap && !one_in(rng, 3))
+        how.page_len = one_in(rng, 4) ? 1 << rng_below(rng, 10) : 1 + rng_below(rng, 70);
+    return how;
+}
+
 /* ---- Poison ---------------------------------------------------------------------------------- */
 
 /* Where scores are asked for before the mask, hidden keys show in them, and f32 must not overflow

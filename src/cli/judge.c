@@ -48,9 +48,10 @@ static void compare(float got, double want, double bound, double *worst,
 void judge_row(const attn_problem *p, int64_t b, int64_t h, int64_t i, const struct oracle_row *row,
                struct judgement *judgement) {
     const int64_t keys = p->past_cap + p->kv_cap;
-    const float *out = (const float *)p->out.data + oracle_output_at(p, &p->out, b, h, i);
+    const int64_t out = oracle_output_at(p, &p->out, b, h, i);
     for (int64_t c = 0; c < p->v_dim; c++)
-        compare(out[c], row->out[c], row->out_bound[c], &judgement->worst_out, judgement);
+        compare((float)oracle_load(p->out.type, p->out.data, out + c), row->out[c],
+                row->out_bound[c], &judgement->worst_out, judgement);
     if (p->lse.data) {
         const float *lse = (const float *)p->lse.data + oracle_output_at(p, &p->lse, b, h, i);
         compare(*lse, row->lse, row->lse_bound, &judgement->worst_lse, judgement);

@@ -4,6 +4,7 @@
 #include "oracle.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- Where things are ------------------------------------------------------------------------ */
 
@@ -38,23 +39,7 @@ int64_t oracle_output_at(const attn_problem *p, const attn_output *t, int64_t b,
            token_of(p, b, i) * t->stride_token;
 }
 
-static const float *input_row(const attn_input *t, int64_t b, int64_t h, int64_t token) {
-    return (const float *)t->data + b * t->stride_batch + h * t->stride_head +
-           token * t->stride_token;
-}
-
-static const float *query_row(const attn_problem *p, int64_t b, int64_t h, int64_t i) {
-    return input_row(&p->q, p->cu_q ? 0 : b, h, token_of(p, b, i));
-}
-
-/* Key j, or its value, for query head h: of the past, or of k and v. */
-static const float *key_row(const attn_problem *p, const attn_input *past, const attn_input *now,
-                            int64_t b, int64_t h, int64_t j) {
-    const int64_t g = h / (p->q_heads / p->kv_heads), n_past = past_len(p, b);
-    return j < n_past ? input_row(past, b, g, j) : input_row(now, b, g, j - n_past);
-}
-
-/* ---- Masks ----------------------------------------------------------------------------------- */
+/* ---- Storage types --------------------------------------------------------------------------- */
 
 static double half(uint16_t bits) {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -63,6 +48,79 @@ static double half(uint16_t bits) {
                                             : ldexp(fraction, -24);
     return bits >> 15 ? -magnitude : magnitude;
 }
+
+static double brain(uint16_t bits) {
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+double oracle_load(attn_type type, const void *data, int64_t at) {
+    switch (type) {
+    case ATTN_F16:
+        return half(((const uint16_t *)data)[at]);
+    case ATTN_BF16:
+        return brain(((const uint16_t *)data)[at]);
+    default:
+        return ((const float *)data)[at];
+    }
+}
+
+/* The features of one token and head. */
+struct row {
+    attn_type type;
+    const void *data;
+    int64_t first;
+    const float *scales; /* of int8 */
+    int64_t group;
+};
+
+static double feature(const struct row *r, int64_t c) {
+    if (r->type != ATTN_I8)
+        return oracle_load(r->type, r->data, r->first + c);
+    const double scale = r->scales[r->group ? c / r->group : 0];
+    return ((const int8_t *)r->data)[r->first + c] * scale;
+}
+
+static struct row input_row(const attn_input *t, const attn_scales *s, int64_t b, int64_t h,
+                            int64_t token) {
+    struct row r = {.type = t->type, .data = t->data};
+    r.first = b * t->stride_batch + h * t->stride_head + token * t->stride_token;
+    if (t->type == ATTN_I8) {
+        r.scales = s->data + b * s->stride_batch + h * s->stride_head + token * s->stride_token;
+        r.group = s->group;
+    }
+    return r;
+}
+
+static struct row query_row(const attn_problem *p, int64_t b, int64_t h, int64_t i) {
+    return input_row(&p->q, NULL, p->cu_q ? 0 : b, h, token_of(p, b, i));
+}
+
+/* A key or value of head g, of k and v: in a page, or in the row of its batch. */
+static struct row present_row(const attn_problem *p, const attn_input *t, const attn_scales *s,
+                              int64_t b, int64_t g, int64_t token) {
+    const attn_pages *pages = &p->pages;
+    if (!pages->table)
+        return input_row(t, s, b, g, token);
+    const int64_t page = pages->table[b * pages->stride_batch + token / pages->page_len];
+    return input_row(t, s, page, g, token % pages->page_len);
+}
+
+/* Key j, or its value, for query head h: of the past, or of k and v. */
+static struct row key_row(const attn_problem *p, int64_t b, int64_t h, int64_t j) {
+    const int64_t g = h / (p->q_heads / p->kv_heads), n_past = past_len(p, b);
+    return j < n_past ? input_row(&p->past_k, &p->past_k_scales, b, g, j)
+                      : present_row(p, &p->k, &p->k_scales, b, g, j - n_past);
+}
+static struct row value_row(const attn_problem *p, int64_t b, int64_t h, int64_t j) {
+    const int64_t g = h / (p->q_heads / p->kv_heads), n_past = past_len(p, b);
+    return j < n_past ? input_row(&p->past_v, &p->past_v_scales, b, g, j)
+                      : present_row(p, &p->v, &p->v_scales, b, g, j - n_past);
+}
+
+/* ---- Masks ----------------------------------------------------------------------------------- */
 
 /* What the mask adds to the score: -inf hides, and so does false; true adds nothing. */
 static double mask_at(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
@@ -109,11 +167,12 @@ struct score {
 
 static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
     const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
-    const float *q = query_row(p, b, h, i), *k = key_row(p, &p->past_k, &p->k, b, h, j);
+    const struct row q = query_row(p, b, h, i), k = key_row(p, b, h, j);
     double dot = 0, abs_dot = 0;
     for (int64_t c = 0; c < p->qk_dim; c++) {
-        dot += (double)q[c] * k[c];
-        abs_dot += fabs((double)q[c] * k[c]);
+        const double product = feature(&q, c) * feature(&k, c);
+        dot += product;
+        abs_dot += fabs(product);
     }
     struct score s = {.scaled = scale * dot, .products = fabs(scale) * abs_dot};
     s.capped = p->softcap > 0 ? p->softcap * tanh(s.scaled / p->softcap) : s.scaled;
@@ -138,6 +197,8 @@ static void report_score(const attn_problem *p, const struct score *s, int is_se
     const double scale = p->scale ? fabs((double)*p->scale) : 1;
     *score = s->scaled;
     *bound = (double)(p->qk_dim + 2) * (u * s->products + 0x1p-149 * (1 + scale + p->softcap));
+    if (p->k.type == ATTN_I8)
+        *bound += u * s->products;
     if (p->scores_at == ATTN_SCORES_SCALED)
         return;
     *score = s->capped;
@@ -176,8 +237,25 @@ static double exponent_error(const attn_problem *p, const struct magnitudes *m, 
     double n_chain, n_merge;
     summation_lengths(p, keys, n, &n_chain, &n_merge);
     const double spread = min <= max ? fmin(max - min, 88) : 0;
-    return (double)(p->qk_dim + 2) * u * m->products +
+    const double roundings = (double)(p->qk_dim + 2) + (p->k.type == ATTN_I8);
+    return roundings * u * m->products +
            u * (16 * m->capped + 4 * m->terms + 2 * spread + n_chain + 8 * n_merge + 16);
+}
+
+/* What rounding to the type of out adds to its bound: half a unit in the last place of the largest
+ * number that may be rounded. Beyond the last number infinity is right, near it anything is. */
+static void round_output(attn_type type, double *out, double *bound) {
+    if (type == ATTN_F32 || !isfinite(*out))
+        return;
+    const int is_f16 = type == ATTN_F16, digits = is_f16 ? 11 : 8;
+    const double too_large = is_f16 ? 65520 : 0x1.ffp127, most = fabs(*out) + *bound;
+    if (fabs(*out) - *bound >= too_large)
+        *out = copysign(INFINITY, *out);
+    int exponent;
+    frexp(most, &exponent);
+    if (exponent < (is_f16 ? -13 : -125))
+        exponent = is_f16 ? -13 : -125;
+    *bound = most < too_large ? *bound + ldexp(1, exponent - digits - 1) : INFINITY;
 }
 
 void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struct oracle_row *row) {
@@ -199,8 +277,10 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
     int64_t last = -1;
     struct magnitudes largest = {0, 0, 0};
     for (int64_t j = 0; j < key_count; j++) {
-        const struct score s = score_of(p, b, h, i, j);
         row->sees[j] = (unsigned char)oracle_sees(p, b, h, i, j);
+        if (p->pages.table && !row->sees[j] && !p->scores.data)
+            continue; /* it may have no page */
+        const struct score s = score_of(p, b, h, i, j);
         report_score(p, &s, row->sees[j], &row->scores[j], &row->scores_bound[j]);
         if (!row->sees[j])
             continue;
@@ -242,7 +322,8 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
         for (int64_t j = 0; j < key_count; j++) {
             if (!row->sees[j])
                 continue;
-            const double v = key_row(p, &p->past_v, &p->v, b, h, j)[c];
+            const struct row values = value_row(p, b, h, j);
+            const double v = feature(&values, c);
             out += row->weights[j] * v;
             magnitude += row->weights[j] * fabs(v);
             largest_value = fmax(largest_value, fabs(v));
@@ -250,6 +331,9 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
         row->out[c] = out;
         row->out_bound[c] = (magnitude > 0 ? row->weight_factor * magnitude : 0) +
                             (double)row->visible * 0x1p-125 * (1 + largest_value);
+        if (p->v.type == ATTN_I8)
+            row->out_bound[c] += u * magnitude;
+        round_output(p->out.type, &row->out[c], &row->out_bound[c]);
     }
 }
 

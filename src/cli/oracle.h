@@ -1,5 +1,6 @@
 /* Attention in double precision, one row at a time, written from the formula: the judge of every
- * kernel set. It shares no code with the library, only the public header.
+ * kernel set. It shares no code with the library, only the public header. What is stored in another
+ * type than f32 counts as the number it stands for, int8 as the exact product with its scale.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_ORACLE_H
@@ -42,6 +43,9 @@ void oracle_attend(const attn_problem *problem, int64_t b, int64_t h, int64_t i,
 /* Where that row is in out, lse, weights or scores: its first element, counted from data. */
 int64_t oracle_output_at(const attn_problem *problem, const attn_output *output, int64_t b,
                          int64_t h, int64_t i);
+
+/* Element `at` of a tensor of that type, not int8. Exact. */
+double oracle_load(attn_type type, const void *data, int64_t at);
 
 /* |got - want| within bound, where NaN must meet NaN and an infinity the same infinity or NaN (an
  * overflow may reach either). */

@@ -33,10 +33,10 @@ static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, f
     }
 }
 
-void attn_pack_keys_f32_neon(const float *keys, int64_t stride, size_t n_keys, size_t dim,
-                             void *packed) {
+void attn_pack_keys_f32_neon(const float *keys, int64_t stride, size_t first, size_t n_keys,
+                             size_t dim, void *packed) {
     for (size_t j = 0; j < n_keys; j += VF_LANES) {
-        float *panel = (float *)packed + j / BLOCK_COLUMNS * BLOCK_COLUMNS * dim;
+        float *panel = (float *)packed + (first + j) / BLOCK_COLUMNS * BLOCK_COLUMNS * dim;
         pack_four(keys + (int64_t)j * stride, stride, n_keys - j, dim, panel + j % BLOCK_COLUMNS);
     }
 }

@@ -13,6 +13,7 @@
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm; /* a mask: each lane all ones or all zeros */
@@ -123,5 +124,30 @@ static inline float vf_reduce_add(vf x) {
 }
 
 static inline float vf_reduce_max(vf x) { return vmaxnmvq_f32(x); }
+
+/* A vector of a storage type, exactly, and f32 rounded to one. */
+static inline vf vf_load_f16(const uint16_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+static inline vf vf_load_bf16(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+static inline vf vf_load_i8(const int8_t *p) {
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    const int16x8_t x = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(x)));
+}
+static inline void vf_store_f16(uint16_t *p, vf x) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}
+static inline void vf_store_bf16(uint16_t *p, vf x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x), high = vshrq_n_u32(bits, 16);
+    const uint32x4_t odd = vandq_u32(high, vdupq_n_u32(1));
+    const uint32x4_t rounded =
+        vshrq_n_u32(vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16);
+    const uint32x4_t quiet = vorrq_u32(high, vdupq_n_u32(0x40));
+    vst1_u16(p, vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet)));
+}
 
 #endif

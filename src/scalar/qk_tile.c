@@ -6,9 +6,9 @@
 #include "scalar.h"
 
 /* Packed keys are the keys, row after row: there is nothing to gain from another order here. */
-void attn_pack_keys_f32_scalar(const float *keys, int64_t stride, size_t n_keys, size_t dim,
-                               void *packed) {
-    float *to = packed;
+void attn_pack_keys_f32_scalar(const float *keys, int64_t stride, size_t first, size_t n_keys,
+                               size_t dim, void *packed) {
+    float *to = (float *)packed + first * dim;
     for (size_t j = 0; j < n_keys; j++)
         memcpy(to + j * dim, keys + (int64_t)j * stride, dim * sizeof(float));
 }

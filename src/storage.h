@@ -1,0 +1,53 @@
+/* Where a key or value is stored, and how it becomes f32: past and new keys, pages, storage types.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_STORAGE_H
+#define ATTN_STORAGE_H
+
+#include "kernels.h"
+#include "problem.h"
+
+/* The two tensors of a cache. */
+enum attn_side { ATTN_KEYS, ATTN_VALUES };
+
+/* Consecutive tokens of one head that lie at one stride. */
+struct attn_run {
+    const char *at;      /* the first token */
+    int64_t stride;      /* elements */
+    int64_t n;           /* tokens, at least 1 */
+    const float *scales; /* of an int8 cache: those of the first token */
+    int64_t scale_stride;
+};
+
+static inline int64_t attn_type_bytes(attn_type type) {
+    return type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2;
+}
+
+/* The longest run of keys or values from key j on, below `end`, for batch b and key/value head h.
+ * Nothing is read but the table of pages. */
+struct attn_run attn_run_of(const struct attn_checked *problem, enum attn_side side, int64_t b,
+                            int64_t h, int64_t j, int64_t end);
+
+/* True if the run can be used where it lies. */
+static inline bool attn_is_f32(const struct attn_checked *c, enum attn_side side) {
+    return (side == ATTN_KEYS ? c->p.k.type : c->p.v.type) == ATTN_F32;
+}
+
+/* Asks for keys or values [j, end), which are needed soon. */
+void attn_prefetch(const struct attn_checked *problem, enum attn_side side, int64_t b, int64_t h,
+                   int64_t j, int64_t end);
+
+/* Keys or values [j, end) as f32: out[(i - j) * out_stride + c]. */
+void attn_widen_keys(const struct attn_checked *problem, const struct attn_kernels *kernels,
+                     enum attn_side side, int64_t b, int64_t h, int64_t j, int64_t end, float *out,
+                     int64_t out_stride);
+
+/* n elements of a row of q as f32: the row itself or, where it is stored otherwise, copy. */
+const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t b,
+                              int64_t h, int64_t token, int64_t n, float *copy);
+
+/* A row of out from n floats, to the type of out. */
+void attn_narrow_row(attn_type type, const struct attn_kernels *kernels, const float *x, int64_t n,
+                     void *out);
+
+#endif
