@@ -49,19 +49,19 @@ size_t measure(struct way *const *ways, size_t n_ways, double seconds, struct ti
     const double start = wall_seconds();
     size_t round = 0;
     while (round < MOST_ROUNDS && (round < 3 || wall_seconds() - start < seconds)) {
-        double before = time_way(ways[0], expected[0]);
-        timed[0].seconds[round] = before;
-        timed[0].ratios[round] = 1;
+        double before = time_way(ways[0], expected[0]), sum = before;
         for (size_t i = 1; i < n_ways; i++) {
             const double own = time_way(ways[i], expected[i]);
             const double after = time_way(ways[0], expected[0]);
             timed[i].seconds[round] = own;
             timed[i].ratios[round] = own / ((before + after) / 2);
             before = after;
+            sum += after;
             if (isnan(own) || isnan(after))
                 return 0;
         }
-        round++;
+        timed[0].seconds[round] = sum / (double)n_ways;
+        timed[0].ratios[round++] = 1;
     }
     return round;
 }

@@ -8,8 +8,8 @@
 
 enum { MOST_ROUNDS = 2000 };
 
-/* Of one way over all rounds: seconds of a call, and by how much it took longer than libattn's calls
- * right before and after it. */
+/* Of one way over all rounds: seconds of a call (of ways[0], their mean over the round), and by how
+ * much it took longer than the calls of ways[0] right before and after it. */
 struct timed {
     double seconds[MOST_ROUNDS], ratios[MOST_ROUNDS];
 };
