@@ -9,6 +9,18 @@
 #include "neon.h"
 #include "transpose.h"
 
+/* Features c to c + 3 of four keys. */
+ALWAYS_INLINE void pack_square(const float *const *k, size_t c, float *out) {
+    vf x[VF_LANES];
+    UNROLL
+    for (int i = 0; i < VF_LANES; i++)
+        x[i] = vf_load(k[i] + c);
+    transpose_4x4(x);
+    UNROLL
+    for (int i = 0; i < VF_LANES; i++)
+        vf_store(out + i * BLOCK_COLUMNS, x[i]);
+}
+
 /* Four keys, n of which exist, into their columns of a panel. */
 static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, float *out) {
     const float *k[VF_LANES];
@@ -16,16 +28,12 @@ static void pack_four(const float *keys, int64_t stride, size_t n, size_t dim, f
     for (size_t i = 0; i < VF_LANES; i++)
         k[i] = keys + (int64_t)(i < n ? i : n - 1) * stride;
     size_t c = 0;
-    for (; c + VF_LANES <= dim; c += VF_LANES) {
-        vf x[VF_LANES];
-        UNROLL
-        for (int i = 0; i < VF_LANES; i++)
-            x[i] = vf_load(k[i] + c);
-        transpose_4x4(x);
-        UNROLL
-        for (int i = 0; i < VF_LANES; i++, out += BLOCK_COLUMNS)
-            vf_store(out, x[i]);
+    for (; c + 2 * VF_LANES <= dim; c += 2 * VF_LANES, out += 2 * VF_LANES * BLOCK_COLUMNS) {
+        pack_square(k, c, out);
+        pack_square(k, c + VF_LANES, out + VF_LANES * BLOCK_COLUMNS);
     }
+    for (; c + VF_LANES <= dim; c += VF_LANES, out += VF_LANES * BLOCK_COLUMNS)
+        pack_square(k, c, out);
     for (; c < dim; c++, out += BLOCK_COLUMNS) {
         UNROLL
         for (int i = 0; i < VF_LANES; i++)
