@@ -128,7 +128,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow(tile, c->p.qk_dim, &plan->packed_floats) ||
+    if (__builtin_mul_overflow((size_t)tile, (size_t)c->p.qk_dim, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
         __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats +
                                    plan->widened_floats + plan->query_floats,

@@ -80,9 +80,9 @@ static void progress(struct run *run, const char *isa, const char *name) {
     run->done++;
     if (!isatty(STDERR_FILENO))
         return;
-    char text[PROGRESS_WIDTH + 1];
+    char text[256];
     snprintf(text, sizeof text, "%d of %d: %s, %s", run->done, run->total, isa, name);
-    fprintf(stderr, "\r%-*s", PROGRESS_WIDTH, text);
+    fprintf(stderr, "\r%-*.*s", PROGRESS_WIDTH, PROGRESS_WIDTH, text);
     fflush(stderr);
 }
 
