@@ -30,9 +30,9 @@ static void write_scores(const struct attn_job *job, const struct attn_scratch *
 /* The rows' outputs were filled with what hidden places get. */
 static void write_weights(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *block, const struct attn_tile *tile,
-                          const struct attn_sight *sight, struct attn_state state) {
+                          struct attn_sight *sight, struct attn_state state) {
     float m[ATTN_ROW_BLOCK], l[ATTN_ROW_BLOCK] = {0}, factor[ATTN_ROW_BLOCK];
-    memcpy(m, state.m, (size_t)block->n * sizeof *m);
+    memcpy(m, state.m, (size_t)block->n * sizeof *m); /* which no score exceeds: none is lifted */
     job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight->visible,
                                m, l, factor);
     struct attn_row row = attn_first_row(job, block);

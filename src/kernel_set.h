@@ -22,7 +22,7 @@
     void attn_bits_of_bool_f32_##isa(const uint8_t *mask, size_t n_keys, uint64_t *bits);          \
     void attn_bits_of_bias_f32_##isa(const float *bias, size_t n_keys, uint64_t *bits);            \
     void attn_softmax_rows_f32_##isa(float *scores, size_t score_stride, size_t n_rows,            \
-                                     const struct attn_visible *visible, float *m, float *l,       \
+                                     struct attn_visible *visible, float *m, float *l,             \
                                      float *factor);                                               \
     void attn_pv_tile_f32_##isa(const float *weights, size_t weight_stride,                        \
                                 const struct attn_visible *visible, size_t n_rows,                 \

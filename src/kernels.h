@@ -30,10 +30,19 @@
 /* Below it exp() is +0 in every set: the last x whose exp(x) is a normal number. */
 #define ATTN_EXP_LAST_NORMAL -0x1.5d589ep+6f
 
+/* Where a row's maximum comes late, its first weights are near 2^-126. Sums of weighted values that
+ * begin with them would be subnormal, which takes some CPUs a hundred cycles for each key. So first
+ * weights below ATTN_LIFT_BELOW, up to a multiple of ATTN_LIFT_COLUMNS, are `lifted`: kept times
+ * ATTN_LIFT, which is exact, until the sums are. */
+#define ATTN_LIFT 0x1p+64f
+#define ATTN_LIFT_BELOW 0x1p-100f
+#define ATTN_LIFT_COLUMNS 16
+
 /* The keys of a tile that one row sees: those j in [begin, end) for which bit j & 63 of
- * bits[j >> 6] is 1, all of them where bits is null. begin >= end: none. */
+ * bits[j >> 6] is 1, all of them where bits is null. begin >= end: none. Weights of columns before
+ * `lifted` have been multiplied by ATTN_LIFT: see softmax_rows. */
 struct attn_visible {
-    int32_t begin, end;
+    int32_t begin, end, lifted;
     const uint64_t *bits;
 };
 
@@ -89,13 +98,21 @@ struct attn_kernels {
      *     l' = l * f + sum, where key j goes to lane j mod (vector length), each lane adds in
      *          ascending order from 0, and the lanes meet in a fixed tree; product and sum fused
      * Columns that a row does not see mean nothing afterwards; those in [begin, end) may be read
-     * and written. */
+     * and written.
+     *
+     * Then the first weights are lifted where that is needed. visible[r].lifted is the last
+     * multiple of ATTN_LIFT_COLUMNS before which each weight is below ATTN_LIFT_BELOW, if one of
+     * those is not 0, f is below ATTN_LIFT_BELOW too and bits is null: they and factor[r] are
+     * multiplied by ATTN_LIFT. Else lifted is 0. */
     void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
-                         const struct attn_visible *visible, float *m, float *l, float *factor);
+                         struct attn_visible *visible, float *m, float *l, float *factor);
 
     /* acc[r][c] = chain over the visible j of weights[r][j] * values[j][c], starting from
      * acc[r][c] * factor[r], or from -0 where factor is null (-0 is the neutral element of IEEE
-     * addition). A key that the row does not see adds no operation: its value may be NaN. */
+     * addition). A key that the row does not see adds no operation: its value may be NaN.
+     * Where begin < lifted <= end, the chain is multiplied by 1 / ATTN_LIFT before it goes on with
+     * column `lifted`; bits is null then. (A tile may come in two pieces, with all columns counted
+     * from the piece's first: exactly one of them has the place where a lifted row returns.) */
     void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
                     size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
                     const float *factor, float *acc, size_t acc_stride);

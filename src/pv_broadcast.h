@@ -11,6 +11,7 @@
 #define ATTN_PV_BROADCAST_H
 
 #include "kernels.h"
+#include "lifted.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -105,9 +106,29 @@ static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {
     return row;
 }
 
-/* n rows that see different keys: those that all see go through one block, and each row's own keys
- * before and after them through a block of one row, in ascending order. So a key that a row does
- * not see takes no part in its arithmetic. blocks[m - 1] is the block of m rows. */
+/* Keys [begin, end) of n rows through one block, in parts where lifted rows return among them. */
+static inline void pv_part(pv_function *block, const struct pv_operands *o,
+                           const struct attn_visible *visible, size_t n, int32_t begin,
+                           int32_t end) {
+    int32_t at = next_return(visible, n, begin, end);
+    if (at == 0) {
+        block(o, begin, end);
+        return;
+    }
+    struct pv_operands part = *o;
+    float factor[MAX_BLOCK_ROWS];
+    for (; at > 0; at = next_return(visible, n, begin, end)) {
+        block(&part, begin, at);
+        part.factor = factor_of_return(visible, n, at, factor);
+        begin = at;
+    }
+    block(&part, begin, end);
+}
+
+/* n rows that see different keys, or of which some are lifted: the keys that all see go through one
+ * block, and each row's own keys before and after them through a block of one row, in ascending
+ * order. So a key that a row does not see takes no part in its arithmetic. blocks[m - 1] is the
+ * block of m rows. */
 static inline void pv_edge(pv_function *const *blocks, const struct pv_operands *o,
                            const struct attn_visible *visible, size_t n) {
     static const float keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -119,7 +140,7 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
     if (all.begin >= all.end) {
         for (size_t r = 0; r < n; r++) {
             const struct pv_operands row = pv_row(o, r);
-            blocks[0](&row, visible[r].begin, visible[r].end);
+            pv_part(blocks[0], &row, visible + r, 1, visible[r].begin, visible[r].end);
         }
         return;
     }
@@ -130,16 +151,16 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
     if (some_before) {
         for (size_t r = 0; r < n; r++) {
             const struct pv_operands row = pv_row(o, r);
-            blocks[0](&row, visible[r].begin, all.begin);
+            pv_part(blocks[0], &row, visible + r, 1, visible[r].begin, all.begin);
         }
         rest.factor = keep; /* every row has been rescaled */
     }
-    blocks[n - 1](&rest, all.begin, all.end);
+    pv_part(blocks[n - 1], &rest, visible, n, all.begin, all.end);
     rest.factor = keep;
     for (size_t r = 0; r < n; r++) {
         const struct pv_operands row = pv_row(&rest, r);
         if (all.end < visible[r].end)
-            blocks[0](&row, all.end, visible[r].end);
+            pv_part(blocks[0], &row, visible + r, 1, all.end, visible[r].end);
     }
 }
 
@@ -149,10 +170,10 @@ static inline void pv_rows(pv_function *const *blocks, size_t most, const struct
     for (size_t r = 0; r < n_rows;) {
         const size_t n = next_block(n_rows - r, most);
         const struct pv_operands at = pv_row(o, r);
-        int same = 1;
+        int same = visible[r].lifted <= 0;
         for (size_t i = 1; i < n; i++)
-            same &=
-                visible[r + i].begin == visible[r].begin && visible[r + i].end == visible[r].end;
+            same &= visible[r + i].begin == visible[r].begin &&
+                    visible[r + i].end == visible[r].end && visible[r + i].lifted <= 0;
         if (same)
             blocks[n - 1](&at, visible[r].begin, visible[r].end);
         else

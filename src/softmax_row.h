@@ -115,12 +115,36 @@ static inline float exponentials(float *s, int32_t begin, int32_t end, float row
     return vf_reduce_add(sum);
 }
 
+/* Lifts the first weights of a row (see softmax_rows in kernels.h). Returns the column before which
+ * they are lifted, or 0. What a range hides of its first and last vector has weight 0. */
+NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
+    const float least =
+        0x1p-126f; /* of weights other than 0: the sum of some is 0 or at least it */
+    int32_t first = begin & -VF_LANES;
+    for (; first + 4 * VF_LANES <= end; first += 4 * VF_LANES) {
+        const vf a = vf_add(vf_load(w + first), vf_load(w + first + VF_LANES));
+        const vf b = vf_add(vf_load(w + first + 2 * VF_LANES), vf_load(w + first + 3 * VF_LANES));
+        if (!vf_all_below(vf_add(a, b), least))
+            break;
+    }
+    while (first < end && vf_all_below(vf_load(w + first), least))
+        first += VF_LANES;
+    int32_t lifted = first;
+    while (lifted < end && vf_all_below(vf_load(w + lifted), ATTN_LIFT_BELOW))
+        lifted += VF_LANES;
+    lifted &= -ATTN_LIFT_COLUMNS;
+    if (lifted <= first)
+        return 0;
+    for (int32_t j = first; j < lifted; j += VF_LANES)
+        vf_store(w + j, vf_mul(vf_load(w + j), vf_set1(ATTN_LIFT)));
+    return lifted;
+}
+
 /* A few rows at a time: first the maxima of all, then the exponentials of all. A row's maximum and
  * its sum are chains across the lanes, longer than a CPU can look ahead; this way the next row has
  * work meanwhile, and the scores are still in the first-level cache. */
 static inline void softmax_rows(float *scores, size_t score_stride, size_t n_rows,
-                                const struct attn_visible *visible, float *m, float *l,
-                                float *factor) {
+                                struct attn_visible *visible, float *m, float *l, float *factor) {
     enum { ROWS = 4 };
     for (size_t first = 0; first < n_rows; first += ROWS) {
         const size_t last = n_rows - first < ROWS ? n_rows : first + ROWS;
@@ -128,15 +152,20 @@ static inline void softmax_rows(float *scores, size_t score_stride, size_t n_row
         for (size_t r = first; r < last; r++) {
             const struct attn_visible see = visible[r];
             factor[r] = 1;
+            visible[r].lifted = 0;
             if (see.begin < see.end)
                 factor[r] = raise_maximum(scores + r * score_stride, see, &m[r], &z[r - first]);
         }
         for (size_t r = first; r < last; r++) {
             const struct attn_visible see = visible[r];
             if (see.begin < see.end) {
-                const float sum =
-                    exponentials(scores + r * score_stride, see.begin, see.end, z[r - first]);
+                float *w = scores + r * score_stride;
+                const float sum = exponentials(w, see.begin, see.end, z[r - first]);
                 l[r] = vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum)));
+                if (factor[r] < ATTN_LIFT_BELOW && w[see.begin] < ATTN_LIFT_BELOW && !see.bits) {
+                    visible[r].lifted = lift(w, see.begin, see.end);
+                    factor[r] *= visible[r].lifted ? ATTN_LIFT : 1;
+                }
             }
         }
     }

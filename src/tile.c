@@ -73,9 +73,9 @@ static struct attn_visible range_in_tile(const struct attn_job *job, const struc
         attn_range_clip(attn_visible_keys(job->c, block->batch, attn_query_of(job, block, r)),
                         tile->begin, tile->end);
     if (keys.begin >= keys.end)
-        return (struct attn_visible){0, 0, NULL};
+        return (struct attn_visible){0, 0, 0, NULL};
     return (struct attn_visible){(int32_t)(keys.begin - tile->begin),
-                                 (int32_t)(keys.end - tile->begin), NULL};
+                                 (int32_t)(keys.end - tile->begin), 0, NULL};
 }
 
 /* Lets the mask hide keys of the rows. Neighbours that share a row of the mask share its bits. */
@@ -192,14 +192,15 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* What a row sees of columns [from, to), counted from `from`, a multiple of 64. */
+/* What a row sees of columns [from, to), counted from `from`, a multiple of 64 if it has bits. */
 static struct attn_visible see_part(struct attn_visible see, int64_t from, int64_t to) {
     const struct attn_visible part = {
         (int32_t)(at_least(see.begin, from) - from),
         (int32_t)(at_most(see.end, to) - from),
+        (int32_t)(see.lifted - from),
         see.bits ? see.bits + from / 64 : NULL,
     };
-    return part.begin < part.end ? part : (struct attn_visible){0, 0, NULL};
+    return part.begin < part.end ? part : (struct attn_visible){0, 0, 0, NULL};
 }
 
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,

@@ -59,7 +59,7 @@ static bool sees(struct attn_visible see, int32_t j) {
 static struct attn_visible any_range(struct rng *rng, size_t keys) {
     const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys + 1);
     const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
-    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, NULL};
+    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, 0, NULL};
 }
 
 /* A word of bits: sparse, dense, in long runs, none or all. */
@@ -93,6 +93,7 @@ static void add_bits(struct attn_visible *visible, size_t rows, size_t keys, enu
             for (size_t i = 0; i < words; i++) /* a difference, perhaps outside the range */
                 bits[i] ^= UINT64_C(1) << rng_below(rng, 64);
         visible[r].bits = way == 7 ? NULL : copies && way > 2 ? visible[r - 1].bits : bits;
+        visible[r].lifted = 0;
     }
 }
 
@@ -253,6 +254,23 @@ static double ulp_of(double x) {
     return ldexp(1, exponent - 24);
 }
 
+/* A weight or factor as it is without lifting. */
+static float unlifted(float x, bool is_lifted) { return is_lifted ? x / ATTN_LIFT : x; }
+
+/* Where a row is lifted, by its weights before that. */
+static int32_t lifted_by_definition(const float *after, struct attn_visible see, float factor) {
+    if (see.bits || factor >= ATTN_LIFT_BELOW)
+        return 0;
+    int32_t most = see.begin;
+    while (most < see.end && unlifted(after[most], most < see.lifted) < ATTN_LIFT_BELOW)
+        most++;
+    most -= most % ATTN_LIFT_COLUMNS;
+    for (int32_t j = see.begin; j < most; j++)
+        if (after[j] != 0)
+            return most;
+    return 0;
+}
+
 /* exp as all sets must compute it: within 1 ULP down to the last normal result, +0 below. */
 static bool is_exp(float got, float x) {
     if (isnan(x))
@@ -266,7 +284,8 @@ static bool is_exp(float got, float x) {
 static void softmax_check_row(const float *before, const float *after, struct attn_visible see,
                               const float *past, const float *state, float factor) {
     if (see.begin >= see.end) {
-        CHECK(same_bits(past[0], state[0]) && same_bits(past[1], state[1]) && factor == 1,
+        CHECK(same_bits(past[0], state[0]) && same_bits(past[1], state[1]) && factor == 1 &&
+                  see.lifted == 0,
               "a row that sees nothing changed: m %a -> %a, l %a -> %a, factor %a", (double)past[0],
               (double)state[0], (double)past[1], (double)state[1], (double)factor);
         return;
@@ -276,15 +295,19 @@ static void softmax_check_row(const float *before, const float *after, struct at
         max = sees(see, j) && before[j] > max ? before[j] : max;
     CHECK(state[0] == max, "m is %a, want %a", (double)state[0], (double)max);
     const float z = max == -INFINITY ? 0 : max;
+    factor = unlifted(factor, see.lifted > 0);
+    const int32_t lifted = lifted_by_definition(after, see, factor);
+    CHECK(see.lifted == lifted, "lifted before %d, want %d", (int)see.lifted, (int)lifted);
     CHECK(max == past[0] ? factor == 1 : is_exp(factor, past[0] - z), "factor is %a, m %a -> %a",
           (double)factor, (double)past[0], (double)max);
     double sum = 0;
     for (int32_t j = see.begin; j < see.end; j++) {
         if (!sees(see, j))
             continue;
-        CHECK(is_exp(after[j], before[j] - z), "exp at %d: exp(%a) is %a", (int)j,
-              (double)(before[j] - z), (double)after[j]);
-        sum += after[j];
+        const float weight = unlifted(after[j], j < see.lifted);
+        CHECK(is_exp(weight, before[j] - z), "exp at %d: exp(%a) is %a", (int)j,
+              (double)(before[j] - z), (double)weight);
+        sum += weight;
     }
     const double l = (double)past[1] * factor + sum;
     if (isnan(l))
@@ -295,7 +318,7 @@ static void softmax_check_row(const float *before, const float *after, struct at
 }
 
 static void softmax_try(const struct attn_kernels *set, const struct softmax_case *c,
-                        const struct attn_visible *visible, struct rng *rng) {
+                        struct attn_visible *visible, struct rng *rng) {
     check_context("softmax %s: rows %zu keys %zu side %d unaligned %d past %d, row 0 sees %d..%d",
                   set->name, c->rows, c->keys, (int)c->side, c->unaligned, c->has_past,
                   (int)visible[0].begin, (int)visible[0].end);
@@ -309,12 +332,14 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
     float past[MAX_ROWS][2];
     scores += c->unaligned && c->side == AT_START;
     const float spread = rng_below(rng, 3) ? 3 : 60;
+    const float slope = rng_below(rng, 2) ? 0 : (float)rng_uniform(rng); /* see kernels.h: lifted */
     for (size_t r = 0; r < c->rows; r++) {
         for (size_t j = 0; j < width; j++) {
             /* Hidden places hold what must not count: NaN, or the largest score of all. */
-            scores[r * width + j] = sees(visible[r], (int32_t)j) ? spread * rng_normal(rng)
-                                    : j % 2                      ? NAN
-                                                                 : INFINITY;
+            scores[r * width + j] = sees(visible[r], (int32_t)j)
+                                        ? spread * rng_normal(rng) + slope * (float)j
+                                    : j % 2 ? NAN
+                                            : INFINITY;
         }
         past[r][0] = m[r] = c->has_past ? 2 * rng_normal(rng) : -INFINITY;
         past[r][1] = l[r] = c->has_past ? 1 + (float)rng_uniform(rng) : 0;
@@ -331,7 +356,7 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
      * key's index modulo the vector length. */
     for (size_t r = 0; r < c->rows; r += 1 + c->rows / 5)
         for (int shift = 0; shift <= 64; shift += 64) {
-            struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift, NULL};
+            struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift, 0, NULL};
             uint64_t bits[MAX_KEYS / 64 + 1] = {0};
             if (visible[r].bits) {
                 memcpy(bits + shift / 64, visible[r].bits, (c->keys + 63) / 64 * sizeof *bits);
@@ -345,12 +370,15 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
                   "row %zu alone, shifted by %d: m %a l %a factor %a, with others %a %a %a", r,
                   shift, (double)state[0], (double)state[1], (double)f, (double)m[r], (double)l[r],
                   (double)factor[r]);
+            CHECK(see.lifted == (visible[r].lifted ? visible[r].lifted + shift : 0),
+                  "row %zu alone, shifted by %d: lifted before %d, with others %d", r, shift,
+                  (int)see.lifted, (int)visible[r].lifted);
             for (int32_t j = see.begin; j < see.end; j++)
                 CHECK(!sees(see, j) || same_bits(alone[j], scores[r * width + (size_t)(j - shift)]),
                       "row %zu alone, shifted by %d, differs at %d", r, shift, (int)j);
         }
 
-    /* The same bits where scores of -inf do what bits did. */
+    /* The same bits, but for lifting, where scores of -inf do what bits did. */
     for (size_t r = 0; r < c->rows; r++) {
         struct attn_visible see = visible[r];
         if (!see.bits)
@@ -362,11 +390,13 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
         see.bits = NULL;
         float state[2] = {past[r][0], past[r][1]}, f = NAN;
         set->softmax_rows(alone, width, 1, &see, &state[0], &state[1], &f);
+        f = unlifted(f, see.lifted > 0);
         CHECK(same_bits(state[0], m[r]) && same_bits(state[1], l[r]) && same_bits(f, factor[r]),
               "row %zu with -inf: m %a l %a factor %a, with bits %a %a %a", r, (double)state[0],
               (double)state[1], (double)f, (double)m[r], (double)l[r], (double)factor[r]);
         for (int32_t j = see.begin; j < see.end; j++)
-            CHECK(!sees(visible[r], j) || same_bits(alone[j], scores[r * width + (size_t)j]),
+            CHECK(!sees(visible[r], j) ||
+                      same_bits(unlifted(alone[j], j < see.lifted), scores[r * width + (size_t)j]),
                   "row %zu with -inf differs at %d", r, (int)j);
     }
 }
@@ -382,7 +412,7 @@ Test(kernels, softmax) {
         for (int32_t begin = 0; begin <= tile; begin++)
             for (int32_t end = 0; end <= tile; end += 1) {
                 const struct softmax_case c = {1, (size_t)tile, end % 2, begin % 3 == 0, end % 3};
-                visible[0] = (struct attn_visible){begin, end, NULL};
+                visible[0] = (struct attn_visible){begin, end, 0, NULL};
                 softmax_try(sets[s], &c, visible, &rng);
             }
         for (size_t n = 1; n <= 33; n++) {
@@ -397,7 +427,7 @@ Test(kernels, softmax) {
             const struct softmax_case c = {7, long_sizes[i], i % 2, i % 3 == 0, i % 2};
             for (size_t r = 0; r < 7; r++)
                 visible[r] = r ? any_range(&rng, long_sizes[i])
-                               : (struct attn_visible){0, (int32_t)long_sizes[i], NULL};
+                               : (struct attn_visible){0, (int32_t)long_sizes[i], 0, NULL};
             softmax_try(sets[s], &c, visible, &rng);
             add_bits(visible, 7, long_sizes[i], i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
@@ -422,7 +452,7 @@ Test(kernels, softmax_of_special_scores) {
     for (size_t s = 0; s < n_sets; s++)
         for (int32_t keys = 1; keys <= (check_quick() ? 20 : 70); keys++)
             for (int32_t at = 0; at < keys; at++) {
-                const struct attn_visible see = {0, keys, NULL};
+                struct attn_visible see = {0, keys, 0, NULL};
                 float scores[128], m, l, factor;
                 const float special[] = {NAN, -NAN, INFINITY, -INFINITY};
                 for (int i = 0; i < 4; i++) {
@@ -466,6 +496,39 @@ struct pv_case {
     enum kind kind;
 };
 
+/* The same bits where the tile comes in two pieces. */
+static void pv_in_pieces(const struct attn_kernels *set, const struct pv_case *c,
+                         const struct attn_visible *visible, const float *weights,
+                         const float *values, const float *factor, const float *before,
+                         const float *want, struct rng *rng) {
+    const size_t width = padded(c->keys), acc_stride = c->dim + c->acc_gap;
+    const size_t n_acc = (c->rows - 1) * acc_stride + c->dim;
+    const int32_t cut = (int32_t)rng_below(rng, (int64_t)c->keys);
+    float *acc = guarded_floats(SLOT_OTHER + 4, n_acc, c->side), keep[MAX_ROWS];
+    struct attn_visible piece[MAX_ROWS];
+    memcpy(acc, before, n_acc * sizeof(float));
+    for (size_t r = 0; r < c->rows; r++) {
+        keep[r] = 1;
+        piece[r] = visible[r];
+        piece[r].end = visible[r].end < cut ? visible[r].end : cut;
+    }
+    set->pv_tile(weights, width, piece, c->rows, values, c->stride, c->dim, factor, acc,
+                 acc_stride);
+    for (size_t r = 0; r < c->rows; r++) {
+        const struct attn_visible see = visible[r];
+        piece[r] = (struct attn_visible){see.begin > cut ? see.begin - cut : 0, see.end - cut,
+                                         see.lifted - cut, NULL};
+    }
+    set->pv_tile(weights + cut, width, piece, c->rows, values + cut * c->stride, c->stride, c->dim,
+                 keep, acc, acc_stride);
+    for (size_t r = 0; r < c->rows; r++) {
+        const int64_t at =
+            first_difference(acc + r * acc_stride, want + r * acc_stride, (int64_t)c->dim);
+        CHECK(at < 0, "row %zu differs in two pieces, cut at %d, at feature %" PRId64, r, (int)cut,
+              at);
+    }
+}
+
 static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
                    const struct attn_visible *visible, struct rng *rng) {
     check_context("pv %s: rows %zu keys %zu dim %zu value stride %" PRId64
@@ -491,12 +554,16 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
         if (is_seen || c->stride == 0)
             fill(values + (int64_t)j * c->stride, c->dim, j % 7 == 3 ? c->kind : KIND_NORMAL, rng);
     }
+    bool is_any_masked = false;
     for (size_t r = 0; r < c->rows; r++) {
+        is_any_masked |= visible[r].bits != NULL;
         factors[r] = (float)rng_uniform(rng);
         for (int32_t j = visible[r].begin; j < visible[r].end; j++)
             weights[r * width + (size_t)j] = !sees(visible[r], j) ? NAN
                                              : j % 5 == 4         ? 0
-                                                                  : (float)rng_uniform(rng);
+                                             : j < visible[r].lifted
+                                                 ? (float)rng_uniform(rng) * 0x1p-60f * ATTN_LIFT
+                                                 : (float)rng_uniform(rng);
         for (size_t f = 0; c->has_factor && f < c->dim; f++)
             acc[r * acc_stride + f] = rng_normal(rng);
     }
@@ -511,12 +578,17 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
             float want = -0.0f;
             if (factor)
                 want = before[r * acc_stride + f] * factor[r];
-            for (int32_t j = visible[r].begin; j < visible[r].end; j++)
-                if (sees(visible[r], j))
+            const struct attn_visible see = visible[r];
+            for (int32_t j = see.begin; j <= see.end; j++) {
+                if (j > see.begin && j == see.lifted)
+                    want *= 1 / ATTN_LIFT;
+                if (sees(see, j))
                     want = chain_link(set, weights[r * width + (size_t)j],
                                       values[j * c->stride + (int64_t)f], want);
-            CHECK(same_bits(a[f], want), "row %zu feature %zu: %a, the chain gives %a", r, f,
-                  (double)a[f], (double)want);
+            }
+            CHECK(same_bits(a[f], want),
+                  "row %zu (%d..%d, lifted before %d) feature %zu: %a, the chain gives %a", r,
+                  (int)see.begin, (int)see.end, (int)see.lifted, f, (double)a[f], (double)want);
         }
         for (size_t f = c->dim; r + 1 < c->rows && f < acc_stride; f++)
             CHECK(bits_of(a[f]) == UINT32_MAX, "row %zu: gap at %zu was written", r, f);
@@ -528,6 +600,8 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
         const int64_t at = first_difference(alone, acc + r * acc_stride, (int64_t)c->dim);
         CHECK(at < 0, "row %zu alone differs at feature %" PRId64, r, at);
     }
+    if (!is_any_masked)
+        pv_in_pieces(set, c, visible, weights, values, factor, before, acc, rng);
 }
 
 Test(kernels, pv) {
@@ -541,9 +615,9 @@ Test(kernels, pv) {
             for (int32_t end = 0; end <= tile; end++) {
                 const struct pv_case c = {3, (size_t)tile, 21,        21,
                                           0, end % 2,      begin % 2, KIND_NORMAL};
-                visible[0] = (struct attn_visible){begin, end, NULL};
-                visible[1] = (struct attn_visible){0, tile, NULL};
-                visible[2] = (struct attn_visible){end / 2, begin, NULL};
+                visible[0] = (struct attn_visible){begin, end, 0, NULL};
+                visible[1] = (struct attn_visible){0, tile, 0, NULL};
+                visible[2] = (struct attn_visible){end / 2, begin, 0, NULL};
                 pv_try(sets[s], &c, visible, &rng);
                 /* Alone, so that values outside its range are NaN. */
                 const struct pv_case one = {1, (size_t)tile, 17,      19,
@@ -592,6 +666,39 @@ Test(kernels, pv) {
     }
 }
 
+/* Lifted rows: alone, in blocks that return at one column or at several, and beside rows that are
+ * not lifted or see other keys. */
+Test(kernels, pv_of_lifted_rows) {
+    const struct attn_kernels *sets[8];
+    const size_t n_sets = check_kernel_sets(sets);
+    struct rng rng = {6};
+    for (size_t s = 0; s < n_sets; s++) {
+        struct attn_visible visible[MAX_ROWS];
+        for (int64_t i = 0; i < 71 + check_count(600); i++) {
+            const size_t dim = i < 70 ? (size_t)i + 1 : (size_t)(1 + rng_below(&rng, 80));
+            const struct pv_case c = {(size_t)(1 + rng_below(&rng, 30)),
+                                      (size_t)(1 + rng_below(&rng, i % 4 ? 150 : 600)),
+                                      dim,
+                                      (i % 5 ? 1 : -1) * (int64_t)(dim + rng_below(&rng, 9)),
+                                      (size_t)rng_below(&rng, 9),
+                                      i % 2,
+                                      i / 2 % 2,
+                                      i % 3 ? KIND_NORMAL : (enum kind)rng_below(&rng, N_KINDS)};
+            const struct attn_visible all = {0, (int32_t)c.keys, 0, NULL};
+            const int64_t ways = rng_below(&rng, 3);
+            const int32_t same = (int32_t)rng_below(&rng, (int64_t)c.keys + 1);
+            for (size_t r = 0; r < c.rows; r++) {
+                visible[r] = ways ? all : any_range(&rng, c.keys);
+                visible[r].lifted =
+                    ways == 1 ? same : (int32_t)rng_below(&rng, (int64_t)c.keys + 1);
+                if (ways == 2 && rng_below(&rng, 3) == 0)
+                    visible[r].lifted = 0;
+            }
+            pv_try(sets[s], &c, visible, &rng);
+        }
+    }
+}
+
 /* Rows with bits: alone, so that what is hidden from it is NaN, and in tiles where neighbours see the
  * same, other keys, or have no bits. */
 Test(kernels, pv_of_masked_rows) {
@@ -612,7 +719,7 @@ Test(kernels, pv_of_masked_rows) {
                                 i / 2 % 2,
                                 i % 3 ? KIND_NORMAL : (enum kind)rng_below(&rng, N_KINDS)};
             for (size_t r = 0; r < c.rows; r++)
-                visible[r] = rng_below(&rng, 3) ? (struct attn_visible){0, (int32_t)c.keys, NULL}
+                visible[r] = rng_below(&rng, 3) ? (struct attn_visible){0, (int32_t)c.keys, 0, NULL}
                                                 : any_range(&rng, c.keys);
             add_bits(visible, c.rows, c.keys, i % 2, &rng);
             pv_try(sets[s], &c, visible, &rng);
@@ -636,7 +743,7 @@ Test(kernels, pv_hidden_beside_visible) {
                 static float weights[26 * 64], values[26 * DIM], acc[26 * DIM];
                 struct attn_visible visible[26];
                 for (int32_t r = 0; r < rows; r++)
-                    visible[r] = (struct attn_visible){0, r + 1, NULL};
+                    visible[r] = (struct attn_visible){0, r + 1, 0, NULL};
                 for (int i = 0; i < 26 * 64; i++)
                     weights[i] = i % 64 <= i / 64 ? 0.5f : 0; /* hidden: also a weight of 0 */
                 for (int i = 0; i < 26 * DIM; i++)

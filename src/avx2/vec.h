@@ -114,6 +114,11 @@ static inline vf vf_distances(int32_t first) {
     return _mm256_cvtepi32_ps(_mm256_abs_epi32(_mm256_sub_epi32(_mm256_set1_epi32(first), lane)));
 }
 
+/* Whether each lane is below the limit, which a NaN is not. */
+static inline int vf_all_below(vf x, float limit) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LT_OQ)) == 0xff;
+}
+
 static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 
 /* 2^n where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. */
@@ -121,10 +126,11 @@ static inline vf vf_pow2(vf magic_n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(magic_n), 23));
 }
 
-/* p * 2^n, or 0 where x < least. A product, not an addition to p's exponent, so that a NaN stays one. */
+/* p * 2^n, or 0 where x < least. A product, not an addition to p's exponent, so that a NaN stays one.
+ * Both factors are 0 below `least`, where a product could be subnormal, which takes a CPU long. */
 static inline vf vf_pow2_scale(vf p, vf magic_n, vf x, vf least) {
-    const vf scaled = _mm256_mul_ps(p, vf_pow2(magic_n));
-    return _mm256_and_ps(_mm256_cmp_ps(x, least, _CMP_NLT_UQ), scaled);
+    const vm normal = _mm256_cmp_ps(x, least, _CMP_NLT_UQ);
+    return _mm256_mul_ps(_mm256_and_ps(normal, p), _mm256_and_ps(normal, vf_pow2(magic_n)));
 }
 
 static inline float vf_first(vf x) { return _mm256_cvtss_f32(x); }

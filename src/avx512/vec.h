@@ -91,6 +91,11 @@ static inline vf vf_distances(int32_t first) {
     return _mm512_cvtepi32_ps(_mm512_abs_epi32(_mm512_sub_epi32(_mm512_set1_epi32(first), lane)));
 }
 
+/* Whether each lane is below the limit, which a NaN is not. */
+static inline int vf_all_below(vf x, float limit) {
+    return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ) == 0xffff;
+}
+
 static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 
 /* 2^n where magic_n = n + 0x1.8000fep+23, as below. */

@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: MIT */
 #include "block.h"
+#include "lifted.h"
 #include "neon.h"
 #include "pv_block.h"
 #include "pv_masked.h"
@@ -15,17 +16,34 @@ enum { COPY_MIN_ROWS = 16, COPY_KEYS = 256 };
 
 static const float pv_one[BLOCK_ROWS] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
+/* Keys [begin, end) of `rows` rows through one block, in parts where lifted rows return among them.
+ * Values and weights start at key 0. */
+static void pv_part(pv_block *block, size_t rows, const struct attn_visible *visible, int32_t begin,
+                    int32_t end, const float *weights, size_t weight_stride, const float *values,
+                    int64_t value_stride, size_t last, const float *factor, float *acc,
+                    size_t acc_stride) {
+    float own_factor[BLOCK_ROWS];
+    for (int32_t at; (at = next_return(visible, rows, begin, end)) > 0; begin = at) {
+        block(1, weights + begin, weight_stride, values + begin * value_stride, value_stride,
+              at - begin, last, factor, acc, acc_stride);
+        factor = factor_of_return(visible, rows, at, own_factor);
+    }
+    block(1, weights + begin, weight_stride, values + begin * value_stride, value_stride,
+          end - begin, last, factor, acc, acc_stride);
+}
+
 /* A block of rows over the keys [first, end), whose values and weights start at those of first. The
  * keys that all rows see go through the block; those before and after, through each row alone. */
 static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visible *visible,
                     int32_t first, int32_t end, const float *weights, size_t weight_stride,
                     const float *values, int64_t value_stride, size_t last, const float *factor,
                     float *acc, size_t acc_stride) {
-    struct attn_visible own[BLOCK_ROWS], common = {0, end - first, NULL},
-                                         any = {end - first, 0, NULL};
+    struct attn_visible own[BLOCK_ROWS], common = {0, end - first, 0, NULL},
+                                         any = {end - first, 0, 0, NULL};
     for (size_t r = 0; r < rows; r++) {
         own[r].begin = visible[r].begin > first ? visible[r].begin - first : 0;
         own[r].end = (visible[r].end < end ? visible[r].end : end) - first;
+        own[r].lifted = visible[r].lifted - first;
         common.begin = own[r].begin > common.begin ? own[r].begin : common.begin;
         common.end = own[r].end < common.end ? own[r].end : common.end;
         any.begin = own[r].begin < any.begin ? own[r].begin : any.begin;
@@ -39,23 +57,21 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
                          acc_stride);
         factor = pv_one;
         for (size_t r = 0; r < rows; r++) {
-            const int32_t j = own[r].begin;
-            const int32_t n = (own[r].end < common.begin ? own[r].end : common.begin) - j;
-            if (n > 0)
-                blocks[0](1, weights + r * weight_stride + j, weight_stride,
-                          values + j * value_stride, value_stride, n, last, pv_one,
-                          acc + r * acc_stride, acc_stride);
+            const int32_t stop = own[r].end < common.begin ? own[r].end : common.begin;
+            if (own[r].begin < stop)
+                pv_part(blocks[0], 1, own + r, own[r].begin, stop, weights + r * weight_stride,
+                        weight_stride, values, value_stride, last, pv_one, acc + r * acc_stride,
+                        acc_stride);
         }
     }
     if (factor != pv_one || common.begin < common.end)
-        blocks[rows - 1](1, weights + common.begin, weight_stride,
-                         values + common.begin * value_stride, value_stride,
-                         common.end - common.begin, last, factor, acc, acc_stride);
+        pv_part(blocks[rows - 1], rows, own, common.begin, common.end, weights, weight_stride,
+                values, value_stride, last, factor, acc, acc_stride);
     for (size_t r = 0; r < rows && any.end > common.end; r++)
         if (own[r].end > common.end)
-            blocks[0](1, weights + r * weight_stride + common.end, weight_stride,
-                      values + common.end * value_stride, value_stride, own[r].end - common.end,
-                      last, pv_one, acc + r * acc_stride, acc_stride);
+            pv_part(blocks[0], 1, own + r, common.end, own[r].end, weights + r * weight_stride,
+                    weight_stride, values, value_stride, last, pv_one, acc + r * acc_stride,
+                    acc_stride);
 }
 
 /* Fewer columns than a vector has lanes. */
@@ -67,9 +83,14 @@ static void pv_narrow(const float *weights, size_t weight_stride,
         vf x = vf_set1(-0.0f);
         if (factor)
             x = vf_mul(vf_load_first(acc + r * acc_stride, v_dim), vf_set1(factor[r]));
-        for (int32_t j = visible[r].begin; j < visible[r].end; j++)
-            x = vfmaq_n_f32(x, vf_load_first(values + j * value_stride, v_dim),
-                            weights[r * weight_stride + (size_t)j]);
+        const struct attn_visible see = visible[r];
+        for (int32_t j = see.begin; j <= see.end; j++) {
+            if (j > see.begin && j == see.lifted)
+                x = vf_mul(x, vf_set1(1 / ATTN_LIFT));
+            if (j < see.end)
+                x = vfmaq_n_f32(x, vf_load_first(values + j * value_stride, v_dim),
+                                weights[r * weight_stride + (size_t)j]);
+        }
         vf_store_first(acc + r * acc_stride, x, v_dim);
     }
 }
@@ -104,9 +125,10 @@ static void pv_ranges(const float *weights, size_t weight_stride,
         return;
     }
     int32_t begin = INT32_MAX, end = 0; /* what any row sees */
-    bool same = true;                   /* all rows see that */
+    bool same = true;                   /* all rows see that, and none is lifted */
     for (size_t r = 0; r < n_rows; r++) {
-        same = same && visible[r].begin == visible[0].begin && visible[r].end == visible[0].end;
+        same = same && visible[r].begin == visible[0].begin && visible[r].end == visible[0].end &&
+               visible[r].lifted <= 0;
         if (visible[r].begin < visible[r].end) {
             begin = visible[r].begin < begin ? visible[r].begin : begin;
             end = visible[r].end > end ? visible[r].end : end;

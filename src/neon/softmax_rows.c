@@ -10,7 +10,6 @@
 #include "softmax_row.h"
 
 void attn_softmax_rows_f32_neon(float *scores, size_t score_stride, size_t n_rows,
-                                const struct attn_visible *visible, float *m, float *l,
-                                float *factor) {
+                                struct attn_visible *visible, float *m, float *l, float *factor) {
     softmax_rows(scores, score_stride, n_rows, visible, m, l, factor);
 }

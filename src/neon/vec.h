@@ -103,6 +103,9 @@ static inline vm vm_bits(const uint64_t *bits, int32_t first) {
     return vtstq_u32(vdupq_n_u32((uint32_t)(bits[first / 64] >> first % 64)), lane);
 }
 
+/* Whether each lane is below the limit, which a NaN is not: the maximum is one if a lane is. */
+static inline int vf_all_below(vf x, float limit) { return vmaxvq_f32(x) < limit; }
+
 static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
 /* 2^n for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */

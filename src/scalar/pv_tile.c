@@ -11,8 +11,11 @@ void attn_pv_tile_f32_scalar(const float *weights, size_t weight_stride,
         float *a = acc + r * acc_stride;
         for (size_t c = 0; c < v_dim; c++)
             a[c] = factor ? a[c] * factor[r] : -0.0f;
-        for (int32_t j = visible[r].begin; j < visible[r].end; j++) {
-            if (!sees(visible[r], j))
+        const struct attn_visible see = visible[r];
+        for (int32_t j = see.begin; j <= see.end; j++) {
+            for (size_t c = 0; j > see.begin && j == see.lifted && c < v_dim; c++)
+                a[c] *= 1 / ATTN_LIFT;
+            if (j == see.end || !sees(see, j))
                 continue;
             const float w = weights[r * weight_stride + (size_t)j];
             const float *v = values + j * value_stride;

@@ -6,6 +6,20 @@
 #include "exp_scalar.h"
 #include "scalar.h"
 
+/* Lifts the first weights of a row; returns the column before which they are, or 0. */
+static int32_t lift(float *w, int32_t begin, int32_t end) {
+    int32_t lifted = begin;
+    while (lifted < end && w[lifted] < ATTN_LIFT_BELOW)
+        lifted++;
+    lifted = lifted / ATTN_LIFT_COLUMNS * ATTN_LIFT_COLUMNS;
+    bool is_needed = false;
+    for (int32_t j = begin; j < lifted; j++) {
+        is_needed |= w[j] != 0;
+        w[j] *= ATTN_LIFT;
+    }
+    return is_needed ? lifted : 0;
+}
+
 static float softmax_row(float *s, struct attn_visible see, float *m, float *l) {
     float m_new = *m;
     for (int32_t j = see.begin; j < see.end; j++)
@@ -26,11 +40,17 @@ static float softmax_row(float *s, struct attn_visible see, float *m, float *l) 
 }
 
 void attn_softmax_rows_f32_scalar(float *scores, size_t score_stride, size_t n_rows,
-                                  const struct attn_visible *visible, float *m, float *l,
-                                  float *factor) {
+                                  struct attn_visible *visible, float *m, float *l, float *factor) {
     for (size_t r = 0; r < n_rows; r++) {
+        struct attn_visible *see = &visible[r];
+        float *s = scores + r * score_stride;
         factor[r] = 1;
-        if (visible[r].begin < visible[r].end)
-            factor[r] = softmax_row(scores + r * score_stride, visible[r], &m[r], &l[r]);
+        see->lifted = 0;
+        if (see->begin < see->end)
+            factor[r] = softmax_row(s, *see, &m[r], &l[r]);
+        if (factor[r] < ATTN_LIFT_BELOW && !see->bits)
+            see->lifted = lift(s, see->begin, see->end);
+        if (see->lifted > 0)
+            factor[r] *= ATTN_LIFT;
     }
 }
