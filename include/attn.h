@@ -77,7 +77,8 @@ typedef struct attn_scales {
 /* A paged cache: key j of batch b is token j % page_len of the page whose number is at table +
  * b*stride_batch + j / page_len. k and v (and their scales) are then [n_pages, kv_heads, page_len,
  * dim], with stride_batch from page to page; kv_cap is how many keys a sequence can have. Only
- * pages that some row sees are looked up: other entries of the table may be anything. */
+ * pages that some row sees, before a mask is looked at, must be there (all in use where scores are
+ * asked for): other entries of the table may be anything. */
 typedef struct attn_pages {
     const int32_t *table; /* null: not paged */
     int64_t stride_batch;

@@ -19,6 +19,15 @@ static float element(const attn_input *t, int64_t at) {
     }
 }
 
+/* The nearest integer, of two the even one. Without libm, which is not asked for rounding elsewhere. */
+static int nearest(double x) {
+    const int whole = (int)x;
+    const double rest = x - whole;
+    const bool is_odd = whole % 2;
+    return whole + (rest > 0.5 || (rest == 0.5 && is_odd)) -
+           (rest < -0.5 || (rest == -0.5 && is_odd));
+}
+
 /* A group of n features: integers at out, their scale returned. */
 static float quantise(const attn_input *t, int64_t at, int64_t n, int8_t *out) {
     float largest = 0;
@@ -36,12 +45,11 @@ static float quantise(const attn_input *t, int64_t at, int64_t n, int8_t *out) {
     /* In double, so that the quotient is rounded once: a scale rounded down could otherwise give
      * 128, and a product with its reciprocal miss the nearest integer. */
     float scale = largest / 127;
-    if (!(127 * scale <
-          INFINITY)) /* beside the largest float a rounded scale gives infinity back */
-        scale = nextafterf(scale, 0);
+    if (127 * (double)scale > FLT_MAX) /* the largest floats would come back as infinity */
+        scale = half_float_of_bits(half_bits_of_float(scale) - 1);
     for (int64_t c = 0; c < n; c++) {
-        const double quotient = nearbyint((double)element(t, at + c) / (double)scale);
-        out[c] = (int8_t)(quotient > 127 ? 127 : quotient < -127 ? -127 : quotient);
+        const int i = nearest((double)element(t, at + c) / (double)scale);
+        out[c] = (int8_t)(i > 127 ? 127 : i < -127 ? -127 : i);
     }
     return scale;
 }

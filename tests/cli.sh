@@ -760,6 +760,75 @@ cut_tokens() {
     refuses 1 'past-k.npy new-v.npy 25 15' run $new --out out.npy --past-k past-k.npy --past-v new-v.npy
 }
 
+# ---- Storage types ------------------------------------------------------------------------------
+
+# as_type FILE FROM DESCR OPTIONS: the tensor [1, 8, 40, 15] of FROM in another type, as the present of
+# a past of FROM and no new keys.
+as_type() {
+    file=$1 from=$2
+    npy none.npy "$3" False '(1, 8, 0, 15)' 0
+    shift 3
+    succeeds run --q q4.npy --k none.npy --v none.npy --past-k "$from" --past-v "$from" --out ignored.npy \
+        --present-k "$file" "$@"
+}
+# shellcheck disable=SC2086 # lists of options
+{
+    succeeds run --q q4.npy --k k4.npy --v v4.npy --causal --out want4.npy
+    for descr in '<f2' '<u2'; do
+        type=f16 option=
+        [ "$descr" = '<f2' ] || type=bf16 option=--bf16
+        for tensor in q k v; do
+            as_type half-$tensor.npy ${tensor}4.npy "$descr" $option
+            as_type wide-$tensor.npy half-$tensor.npy '<f4' $option
+            [ "$(wc -c <half-$tensor.npy)" = $((128 + 8 * 40 * 15 * 2)) ] || fail "half-$tensor.npy has another size"
+        done
+        cmp -s q4.npy wide-q.npy && fail "$type rounds nothing"
+        wide='--k wide-k.npy --v wide-v.npy --causal'
+        half='--k half-k.npy --v half-v.npy --causal'
+        # The bits of a run over the same numbers in float32, of the output too where Q is.
+        succeeds run --q q4.npy $wide --out want.npy --lse want-lse.npy
+        succeeds run --q q4.npy $half $option --out got.npy --lse lse.npy
+        same got.npy want.npy
+        same lse.npy want-lse.npy
+        succeeds run --q wide-q.npy $wide --out want.npy --weights want-weights.npy
+        succeeds run --q half-q.npy $half $option --out got.npy --weights weights.npy
+        as_type want-half.npy want.npy "$descr" $option
+        same got.npy want-half.npy
+        [ "$(wc -c <weights.npy)" = $((128 + 8 * 40 * 40 * 2)) ] || fail "weights.npy is not $type"
+        # Converted on the way; mixed with a past of another type, or converted with it.
+        succeeds run --q q4.npy --k k4.npy --v v4.npy --causal --kv-type $type --out got.npy
+        succeeds run --q q4.npy $half $option --out want.npy
+        same got.npy want.npy
+        succeeds run --q q4.npy $half $option --kv-type f32 --out got.npy
+        same got.npy want.npy
+        tokens half-k.npy 8 40 0 25 30 | tensor half-past.npy "$descr" '(1, 8, 25, 15)'
+        tokens wide-k.npy 8 40 0 25 60 | tensor wide-past.npy '<f4' '(1, 8, 25, 15)'
+        succeeds run $new --past-k half-past.npy --past-v past-v.npy $option --out got.npy $present
+        succeeds run $new --past-k wide-past.npy --past-v past-v.npy --out want.npy --present-k want-k.npy --present-v want-v.npy
+        same got.npy want.npy
+        same present-k.npy want-k.npy
+        same present-v.npy want-v.npy
+        rm -f present-k.npy present-v.npy want-k.npy want-v.npy
+    done
+    # In two pieces or one: each token has its own scale.
+    for type in i8 f16 bf16 f32; do
+        succeeds run --q new-q.npy --k k4.npy --v v4.npy --kv-type $type --out want.npy --align 25
+        succeeds run $new $past --kv-type $type --out got.npy $present
+        same got.npy want.npy
+        same present-k.npy k4.npy
+        same present-v.npy v4.npy
+        rm -f present-k.npy present-v.npy
+    done
+    succeeds run --q q4.npy --k k4.npy --v v4.npy --causal --kv-type i8 --out got.npy
+    holds '$1 - $2 < 0.05 && $2 - $1 < 0.05' got.npy want4.npy
+    cmp -s got.npy want4.npy && fail "--kv-type i8 changes nothing"
+    succeeds run --q q4.npy --k k4.npy --v v4.npy --causal --kv-type f32 --out got.npy
+    same got.npy want4.npy
+    for value in '' i4 F16 float16 4; do
+        refuses 2 '--kv-type' run $files --kv-type "$value"
+    done
+}
+
 # ---- Where rows stand among the keys ------------------------------------------------------------
 
 # shellcheck disable=SC2086 # lists of options

@@ -117,6 +117,41 @@ static bool call_with_options(attn_executor *executor) {
     return good && attn_merge(1, 2, L, D, 2, parts, &merged, NULL) == ATTN_OK;
 }
 
+/* Appends keys to a cache of each type in pages, and attends to it, with the query in another type. */
+static bool call_with_types(attn_executor *executor) {
+    enum { PAGE = 16, N = 640 };
+    static union {
+        float f32[N * D];
+        uint16_t half[N * D];
+        int8_t i8[N * D];
+    } cache, queries, narrow;
+    static float cache_scales[N * 2];
+    static int64_t slots[N];
+    static int32_t table[N / PAGE];
+    bool good = true;
+    for (int i = 0; i < N; i++)
+        slots[i] = i % 7 ? i : -1;
+    for (int i = 0; i < N / PAGE; i++)
+        table[i] = N / PAGE - 1 - i;
+    for (attn_type type = ATTN_F32; type <= ATTN_I8; type = (attn_type)(type + 1)) {
+        const attn_input tokens = {k, ATTN_F32, 0, 0, D};
+        const attn_cache c = {cache.f32, type,         PAGE * D, 0,        D, N / PAGE,
+                              PAGE,      cache_scales, 9,        PAGE * 2, 0, 2};
+        good &= attn_append(&tokens, N, 1, D, slots, &c) == ATTN_OK;
+        attn_problem p =
+            attn_problem_bhld(1, 2, 1, L, N, D, D, queries.f32, NULL, NULL, narrow.f32);
+        p.k = p.v = (attn_input){cache.f32, type, PAGE * D, 0, D};
+        p.k_scales = p.v_scales = (attn_scales){cache_scales, 9, PAGE * 2, 0, 2};
+        p.pages = (attn_pages){table, 0, PAGE, N / PAGE};
+        p.q.type = p.out.type = type == ATTN_I8 ? ATTN_BF16 : type;
+        good &= attn_forward(&p, workspace, sizeof workspace, executor) == ATTN_OK;
+        table[3] = -1;
+        good &= attn_forward(&p, workspace, sizeof workspace, executor) == ATTN_ERROR_PAGE;
+        table[3] = N / PAGE - 4;
+    }
+    return good;
+}
+
 /* Every entry point but attn_forward_alloc(), with all outputs, with and without an executor, good
  * and bad arguments. */
 static bool call_everything(void) {
@@ -134,6 +169,7 @@ static bool call_everything(void) {
     p.q_len = 1; /* the spans of a decode step in parallel */
     good &= attn_forward(&p, workspace, sizeof workspace, &e.base) == ATTN_OK && e.tasks > 3;
     good &= call_with_options(NULL) && call_with_options(&e.base);
+    good &= call_with_types(NULL) && call_with_types(&e.base);
     p.kv_cap = -1;
     good &= attn_check(&p, sentence, sizeof sentence) == ATTN_ERROR_SIZE;
     good &= attn_forward(&p, workspace, sizeof workspace, NULL) == ATTN_ERROR_SIZE;

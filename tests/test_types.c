@@ -584,6 +584,27 @@ Test(types, append_of_special_groups) {
         }
 }
 
+/* Where scale is 1: integers stay, halves go to the even neighbour, and what is beside a half does
+ * not. */
+Test(types, append_rounds_to_nearest_even) {
+    const float x[] = {127,   0.5f, 1.5f,  2.5f,       125.5f,      126.5f,       -0.5f,
+                       -1.5f, -126, -2.5f, -127,       0.49999997f, -0.50000006f, 1.4999999f,
+                       0,     3,    -0.0f, 126.49999f, -126.49999f, 0x1p-149f};
+    const int8_t want[] = {127,  0, 2,  2, 126, 126, 0, -2,  -126, -2,
+                           -127, 0, -1, 1, 0,   3,   0, 126, -126, 0};
+    enum { DIM = sizeof x / sizeof *x };
+    int8_t data[DIM];
+    float scale;
+    const int64_t slot = 0;
+    const attn_input input = {x, ATTN_F32, 0, DIM, DIM};
+    const attn_cache cache = {
+        .data = data, .type = ATTN_I8, .n_pages = 1, .page_len = 1, .scales = &scale};
+    CHECK(attn_append(&input, 1, 1, DIM, &slot, &cache) == ATTN_OK, "fails");
+    CHECK(scale == 1, "scale %a", (double)scale);
+    for (int c = 0; c < DIM; c++)
+        CHECK(data[c] == want[c], "%a becomes %d, want %d", (double)x[c], data[c], want[c]);
+}
+
 /* Token by token into a cache of each type, in pages or not, each token attended when it comes: the
  * bits of all at once. */
 Test(types, append_then_attend) {

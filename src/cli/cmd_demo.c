@@ -106,7 +106,7 @@ static int scene_load(struct scene *s) {
     s->tensors.q_path = s->paths[0];
     s->tensors.k_path = s->paths[1];
     s->tensors.v_path = s->paths[2];
-    if (tensors_read(&s->tensors, 0) || tensors_problem(&s->tensors, &plain_layout, &s->problem))
+    if (tensors_read(&s->tensors, 0, 0) || tensors_problem(&s->tensors, &plain_layout, &s->problem))
         return -1;
 
     int64_t shape[NPY_MAX_RANK];

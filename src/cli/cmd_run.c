@@ -9,6 +9,7 @@
 
 #include "attn.h"
 #include "cli.h"
+#include "convert.h"
 #include "extra_inputs.h"
 #include "machine.h"
 #include "outputs.h"
@@ -76,7 +77,8 @@ struct result {
     enum npy_type type;
     int rank;
     int64_t shape[NPY_MAX_RANK];
-    float *data;
+    int is_stored; /* data is of that type, and not float */
+    void *data;
     FILE *file;
 };
 
@@ -90,7 +92,7 @@ static void describe_results(const struct run_options *o, const struct tensors *
                              const attn_problem *p, struct result results[N_RESULTS]) {
     const enum npy_type type = output_type(&t->q);
     const int64_t n_keys = p->past_cap + p->kv_cap;
-    results[OUT] = (struct result){.path = o->out, .type = type, .rank = t->q.rank};
+    results[OUT] = (struct result){.path = o->out, .type = type, .rank = t->q.rank, .is_stored = 1};
     tensors_out_shape(t, &o->layout, p, results[OUT].shape);
     results[WEIGHTS] = (struct result){.path = o->weights,
                                        .type = type,
@@ -102,10 +104,12 @@ static void describe_results(const struct run_options *o, const struct tensors *
         .path = o->lse, .type = NPY_F32, .rank = 3, .shape = {p->batch, p->q_heads, p->q_len}};
     results[PRESENT_K] = (struct result){.path = o->present_k,
                                          .type = output_type(&t->k),
+                                         .is_stored = 1,
                                          .rank = 4,
                                          .shape = {p->batch, p->kv_heads, n_keys, p->qk_dim}};
     results[PRESENT_V] = (struct result){.path = o->present_v,
                                          .type = output_type(&t->v),
+                                         .is_stored = 1,
                                          .rank = 4,
                                          .shape = {p->batch, p->kv_heads, n_keys, p->v_dim}};
 }
@@ -116,7 +120,8 @@ static int allocate(struct result *r) {
     npy_shape_text(r->rank, r->shape, shape);
     if (count < 0)
         return cli_fail(-1, "%s: the size of its shape %s overflows", r->path, shape);
-    r->data = cli_allocate((size_t)count, sizeof *r->data);
+    const int is_half = r->is_stored && r->type != NPY_F32;
+    r->data = cli_allocate((size_t)count, is_half ? sizeof(uint16_t) : sizeof(float));
     if (!r->data)
         return cli_fail(-1, "%s: not enough memory for its shape %s", r->path, shape);
     return 0;
@@ -135,26 +140,46 @@ static attn_output output_of(const struct result *r) {
                          .stride_token = features};
 }
 
-static float *copy_tokens(float *to, const attn_input *from, int64_t b, int64_t h, int64_t tokens,
-                          int64_t features) {
-    if (tokens == 0) /* there may be no such tensor */
-        return to;
-    const float *first = (const float *)from->data + b * from->stride_batch + h * from->stride_head;
-    for (int64_t t = 0; t < tokens; t++, to += features)
-        memcpy(to, first + t * from->stride_token, (size_t)features * sizeof *to);
-    return to;
+/* Past and new together, in the type of the new ones. */
+static int join(const attn_problem *p, const attn_input *past, const attn_input *new,
+                const struct result *present) {
+    const int64_t n_keys = present->shape[2], features = present->shape[3];
+    const attn_cache cache = {.data = present->data,
+                              .type = new->type,
+                              .stride_page = p->kv_heads *n_keys *features,
+                              .stride_head = n_keys *features,
+                              .stride_token = features,
+                              .n_pages = p->batch,
+                              .page_len = n_keys ? n_keys : 1};
+    return append_tokens(past, p->batch, p->kv_heads, p->past_cap, features, 0, &cache) ||
+                   append_tokens(new, p->batch, p->kv_heads, p->kv_cap, features, p->past_cap,
+                                 &cache)
+               ? -1
+               : 0;
 }
 
-/* Past and new together. */
-static void join(const attn_problem *p, const attn_input *past, const attn_input *new,
-                 const struct result *present) {
-    float *to = present->data;
-    for (int64_t b = 0; b < p->batch; b++) {
-        for (int64_t h = 0; h < p->kv_heads; h++) {
-            to = copy_tokens(to, past, b, h, p->past_cap, present->shape[3]);
-            to = copy_tokens(to, new, b, h, p->kv_cap, present->shape[3]);
-        }
+/* Keys and values are stored as asked for, or as f32 where past and new differ. */
+enum { K, V, PAST_K, PAST_V, N_CONVERTED };
+
+static int convert_cache(const struct run_options *o, attn_problem *p,
+                         struct converted converted[N_CONVERTED]) {
+    attn_input *const tensors[] = {&p->k, &p->v, &p->past_k, &p->past_v};
+    attn_scales *const scales[] = {&p->k_scales, &p->v_scales, &p->past_k_scales,
+                                   &p->past_v_scales};
+    const int differ[2] = {p->past_cap && p->k.type != p->past_k.type,
+                           p->past_cap && p->v.type != p->past_v.type};
+    for (int i = 0; i < N_CONVERTED; i++) {
+        const int is_past = i >= PAST_K, is_value = i % 2;
+        const attn_type type = o->has_kv_type ? o->kv_type : ATTN_F32;
+        if ((!o->has_kv_type && !differ[is_value]) || tensors[i]->type == type ||
+            (is_past && !p->past_cap))
+            continue;
+        if (convert_input(tensors[i], scales[i], p->batch, p->kv_heads,
+                          is_past ? p->past_cap : p->kv_cap, is_value ? p->v_dim : p->qk_dim, type,
+                          &converted[i]))
+            return -1;
     }
+    return 0;
 }
 
 static attn_executor *make_executor(int64_t threads, attn_executor *executor) {
@@ -176,7 +201,8 @@ static int library_failed(const char *q_path, attn_status status, const char *se
 
 /* Everything after the files are read. */
 static int compute(struct run_options *o, const struct tensors *t, const struct extra_inputs *e,
-                   const char *isa, struct result results[N_RESULTS]) {
+                   const char *isa, struct result results[N_RESULTS],
+                   struct converted converted[N_CONVERTED]) {
     attn_problem p;
     if (make_problem(o, t, e, &p))
         return CLI_FAILED;
@@ -190,9 +216,14 @@ static int compute(struct run_options *o, const struct tensors *t, const struct 
         if (results[i].path && allocate(&results[i]))
             return CLI_FAILED;
     p.out.data = results[OUT].data;
+    p.out.type = p.q.type;
     p.weights = output_of(&results[WEIGHTS]);
     p.lse = output_of(&results[LSE]);
     p.scores = output_of(&results[SCORES]);
+    if ((o->present_k && join(&p, &p.past_k, &p.k, &results[PRESENT_K])) ||
+        (o->present_v && join(&p, &p.past_v, &p.v, &results[PRESENT_V])) ||
+        convert_cache(o, &p, converted))
+        return CLI_FAILED;
     char sentence[512];
     attn_status answer = attn_check(&p, sentence, sizeof sentence);
     if (answer != ATTN_OK)
@@ -219,13 +250,11 @@ static int compute(struct run_options *o, const struct tensors *t, const struct 
     if (answer != ATTN_OK)
         return library_failed(o->q, answer, attn_status_string(answer));
 
-    if (o->present_k)
-        join(&p, &p.past_k, &p.k, &results[PRESENT_K]);
-    if (o->present_v)
-        join(&p, &p.past_v, &p.v, &results[PRESENT_V]);
     for (int i = 0; i < N_RESULTS; i++) {
         const struct result *r = &results[i];
-        if (r->path && npy_write(r->file, r->type, r->rank, r->shape, r->data))
+        if (r->path &&
+            (r->is_stored ? npy_write_stored(r->file, r->type, r->rank, r->shape, r->data)
+                          : npy_write(r->file, r->type, r->rank, r->shape, r->data)))
             return cli_fail(CLI_FAILED, "%s: cannot be written: %s", r->path, strerror(errno));
     }
     if (o->repeat) {
@@ -258,11 +287,14 @@ int cmd_run(int argc, char **argv) {
                                  .past_v_path = o.past_v};
         struct result results[N_RESULTS] = {{.path = NULL}};
         status = CLI_FAILED;
-        if (isa && tensors_read(&t, o.bf16) == 0 && extra_inputs_read(&e, o.bf16) == 0)
-            status = compute(&o, &t, &e, isa, results);
+        struct converted converted[N_CONVERTED] = {{NULL, NULL}};
+        if (isa && tensors_read(&t, o.bf16, 1) == 0 && extra_inputs_read(&e, o.bf16) == 0)
+            status = compute(&o, &t, &e, isa, results, converted);
         outputs_discard();
         for (int i = 0; i < N_RESULTS; i++)
             free(results[i].data);
+        for (int i = 0; i < N_CONVERTED; i++)
+            converted_free(&converted[i]);
         tensors_free(&t);
         extra_inputs_free(&e);
     }

@@ -12,6 +12,7 @@
 
 #include "attn.h"
 #include "cli.h"
+#include "convert.h"
 #include "judge.h"
 #include "machine.h"
 #include "oracle.h"
@@ -19,10 +20,11 @@
 static const char help[] =
     "usage: attn verify [--isa NAME]\n"
     "\n"
-    "Computes a built-in grid of problems with every kernel set that can run here (or the\n"
-    "one named), compares output, lse, weights and scores with attention in double precision,\n"
-    "and prints the worst error of each and how much of the bound in attn.h it is. What no\n"
-    "row may see is NaN. Exit status 1 if anything is beyond its bound.\n";
+    "Computes a built-in grid of problems, in every storage type and in pages too, with every\n"
+    "kernel set that can run here (or the one named), compares output, lse, weights and scores\n"
+    "with attention in double precision, and prints the worst error of each (of float32\n"
+    "outputs) and how much of the bound in attn.h it is. What no row may see is NaN. Exit\n"
+    "status 1 if anything is beyond its bound.\n";
 
 #define MAX_SETS 16
 #define MAX_BATCH 4
@@ -65,13 +67,34 @@ enum modifier {
     RAGGED = 1 << 7,
     PAST = 1 << 8,
     FORWARD = 1 << 9, /* aligned, but not causal */
+    PAGED = 1 << 10,  /* not together with PAST */
+    STORED = 7 << 11, /* a place in storages[] */
+    F16 = 1 << 11,
+    BF16 = 2 << 11,
+    I8 = 3 << 11,
+    I8_GROUPS = 4 << 11,
+    MIXED = 5 << 11,
     EVERYTHING = WINDOW | SOFTCAP | ALIBI | SINKS | RAGGED | PAST,
 };
 static const struct {
     int modifier;
     const char *name;
 } modifier_names[] = {{WINDOW, ", window"}, {SOFTCAP, ", softcap"}, {ALIBI, ", ALiBi"},
-                      {SINKS, ", sinks"},   {RAGGED, ", ragged"},   {PAST, ", past"}};
+                      {SINKS, ", sinks"},   {RAGGED, ", ragged"},   {PAST, ", past"},
+                      {PAGED, ", pages"}};
+/* How tensors are stored. */
+static const struct {
+    const char *name;
+    attn_type q, k, v, out;
+    int group; /* of int8 */
+} storages[] = {{"", ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32, 0},
+                {", f16", ATTN_F16, ATTN_F16, ATTN_F16, ATTN_F16, 0},
+                {", bf16", ATTN_BF16, ATTN_BF16, ATTN_BF16, ATTN_BF16, 0},
+                {", int8 cache", ATTN_F32, ATTN_I8, ATTN_I8, ATTN_F32, 0},
+                {", int8 cache in groups", ATTN_BF16, ATTN_I8, ATTN_I8, ATTN_BF16, 16},
+                {", mixed types", ATTN_F16, ATTN_I8, ATTN_BF16, ATTN_F32, 32}};
+enum { N_STORAGES = sizeof storages / sizeof storages[0] };
+static int storage_of(int with) { return (with & STORED) / F16; }
 static const char *const mask_names[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bits"};
 
 #define FREE ATTN_ALIGN_UNSET /* not causal */
@@ -158,9 +181,30 @@ static const struct grid_case grid[] = {
     {3, 4, 2, 29, 700, 9, 5, AT, ALL_KEYS, NORMAL, F16_MASK | EVERYTHING},
     {2, 4, 1, 29, 600, 9, 5, TOP, ALL_KEYS, NAN_KEY, BITS_MASK | EVERYTHING},
     {2, 4, 4, 29, 90, 9, 33, BOTTOM, ALL_KEYS, NAN_QUERY, BOOL_MASK | EVERYTHING},
+    /* Storage types and pages, each alone, then with the rest. */
+    {2, 4, 2, 13, 75, 33, 18, FREE, SOME_KEYS, NORMAL, F16},
+    {1, 4, 2, 1, 700, 64, 64, BOTTOM, ALL_KEYS, NORMAL, F16},
+    {1, 2, 1, 7, 90, 20, 31, FREE, ALL_KEYS, HUGE_KEY, F16},
+    {1, 1, 1, 11, 90, 19, 21, FREE, ALL_KEYS, TINY, F16},
+    {2, 4, 2, 13, 75, 33, 18, FREE, SOME_KEYS, NORMAL, BF16},
+    {1, 4, 2, 2, 1100, 64, 64, BOTTOM, ALL_KEYS, NORMAL, BF16},
+    {1, 2, 2, 9, 70, 20, 20, FREE, ALL_KEYS, MINUS_INF, BF16},
+    {2, 4, 2, 13, 75, 33, 18, FREE, SOME_KEYS, NORMAL, I8},
+    {1, 8, 2, 1, 1300, 64, 64, BOTTOM, ALL_KEYS, NORMAL, I8},
+    {1, 1, 1, 33, 600, 40, 24, TOP, ALL_KEYS, HUGE_KEY, I8_GROUPS},
+    {2, 2, 1, 30, 30, 33, 17, TOP, ALL_KEYS, NAN_KEY, I8_GROUPS},
+    {3, 4, 2, 5, 130, 40, 40, BOTTOM, SOME_KEYS, NORMAL, MIXED},
+    {3, 4, 2, 9, 130, 17, 20, BOTTOM, SOME_KEYS, NORMAL, PAGED},
+    {2, 2, 1, 20, 1100, 12, 12, BOTTOM, ALL_KEYS, NORMAL, PAGED | WINDOW},
+    {3, 4, 2, 1, 600, 32, 32, BOTTOM, SOME_KEYS, NORMAL, PAGED | I8},
+    {3, 4, 2, 29, 130, 17, 9, BOTTOM, SOME_KEYS, NORMAL, F32_MASK | EVERYTHING | MIXED},
+    {3, 4, 2, 29, 130, 17, 9, AT, ALL_KEYS, NORMAL,
+     F16_MASK | (EVERYTHING & ~PAST) | PAGED | I8_GROUPS},
+    {2, 4, 1, 29, 600, 9, 5, TOP, ALL_KEYS, NAN_QUERY,
+     BITS_MASK | (EVERYTHING & ~PAST) | PAGED | BF16},
 };
 #define N_CHOSEN ((int)(sizeof grid / sizeof grid[0]))
-#define N_CASES (N_CHOSEN + 95) /* the rest is random */
+#define N_CASES (N_CHOSEN + 140) /* the rest is random */
 
 #define TEXT_SIZE 192
 static const char *case_text(const struct grid_case *g, char text[TEXT_SIZE]) {
@@ -177,7 +221,7 @@ static const char *case_text(const struct grid_case *g, char text[TEXT_SIZE]) {
     for (size_t i = 0; i < sizeof modifier_names / sizeof modifier_names[0]; i++)
         if (g->with & modifier_names[i].modifier)
             n += snprintf(text + n, (size_t)(TEXT_SIZE - n), "%s", modifier_names[i].name);
-    snprintf(text + n, (size_t)(TEXT_SIZE - n), "]");
+    snprintf(text + n, (size_t)(TEXT_SIZE - n), "%s]", storages[storage_of(g->with)].name);
     return text;
 }
 
@@ -217,11 +261,15 @@ static struct grid_case case_at(int index) {
     g.causal = (attn_align)random_below(4);
     g.kv_use = (enum kv_use)random_below(2);
     g.kind = (enum kind)(random_below(2) ? NORMAL : random_below(TINY + 1));
-    if (random_below(2))
-        return g;
-    g.with = random_below(BITS_MASK + 1);
-    for (int modifier = WINDOW; modifier <= FORWARD; modifier *= 2)
-        g.with |= random_below(3) ? 0 : modifier;
+    if (random_below(2)) {
+        g.with = random_below(BITS_MASK + 1);
+        for (int modifier = WINDOW; modifier <= FORWARD; modifier *= 2)
+            g.with |= random_below(3) ? 0 : modifier;
+    }
+    if (random_below(3) == 0)
+        g.with |= random_below(N_STORAGES) * F16;
+    if (!(g.with & PAST) && random_below(4) == 0)
+        g.with |= PAGED;
     return g;
 }
 
@@ -232,11 +280,16 @@ static float *random_tensor(size_t count, float factor) {
     return data;
 }
 
+enum { Q, K, V, PAST_K, PAST_V, N_TENSORS };
+
 /* A case with its tensors, and room for the outputs of every kernel set, one after the other. */
 struct trial {
     attn_problem problem;
     float *q, *k, *v, *past_k, *past_v, *out, *lse, *weights, *scores;
     void *mask;
+    struct converted stored[N_TENSORS];
+    int32_t *table;
+    void *pool[2];
     size_t out_count, lse_count, weight_count;
     int64_t kv_len[MAX_BATCH], offset[MAX_BATCH], past_len[MAX_BATCH], cu_q[MAX_BATCH + 1];
     int64_t window[2];
@@ -249,6 +302,11 @@ static void trial_free(struct trial *t) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     free(t->mask);
+    for (int i = 0; i < N_TENSORS; i++)
+        converted_free(&t->stored[i]);
+    free(t->table);
+    free(t->pool[0]);
+    free(t->pool[1]);
 }
 
 static float *row_of(const attn_input *t, int64_t b, int64_t h, int64_t token, float *base) {
@@ -382,6 +440,72 @@ static void set_options(const struct grid_case *g, struct trial *t) {
     p->sinks = g->with & SINKS ? t->sinks : NULL;
 }
 
+/* Keys and values in pages of 16 tokens: every second page of a pool, in reverse. Keys that are not
+ * in use have none. */
+static int set_pages(const struct grid_case *g, struct trial *t) {
+    enum { PAGE = 16 };
+    attn_problem *p = &t->problem;
+    const int64_t per_batch = (p->kv_cap + PAGE - 1) / PAGE, n_pages = 2 * g->batch * per_batch;
+    attn_input *const tensors[2] = {&p->k, &p->v};
+    float *const from[2] = {t->k, t->v};
+    const int64_t dims[2] = {p->qk_dim, p->v_dim};
+    t->table = cli_allocate((size_t)(g->batch * per_batch), sizeof *t->table);
+    for (int i = 0; i < 2; i++)
+        t->pool[i] = cli_allocate((size_t)(n_pages * p->kv_heads * PAGE * dims[i]), sizeof(float));
+    if (!t->table || !t->pool[0] || !t->pool[1])
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        const attn_input flat = *tensors[i];
+        const attn_input paged = {t->pool[i], ATTN_F32, p->kv_heads * PAGE * dims[i],
+                                  PAGE * dims[i], dims[i]};
+        memset(t->pool[i], 0xff, (size_t)(n_pages * paged.stride_batch) * sizeof(float)); /* NaN */
+        for (int64_t b = 0; b < p->batch; b++)
+            for (int64_t j = 0; j < p->kv_cap; j++)
+                for (int64_t h = 0; h < p->kv_heads; h++)
+                    memcpy(row_of(&paged, n_pages - 1 - 2 * (b * per_batch + j / PAGE), h, j % PAGE,
+                                  t->pool[i]),
+                           row_of(&flat, b, h, j, from[i]), (size_t)dims[i] * sizeof(float));
+        *tensors[i] = paged;
+    }
+    for (int64_t n = 0; n < p->batch * per_batch; n++) {
+        const int is_used = n % per_batch * PAGE < oracle_key_count(p, n / per_batch);
+        t->table[n] = is_used ? (int32_t)(n_pages - 1 - 2 * n) : INT32_MAX;
+    }
+    p->pages = (attn_pages){t->table, per_batch, PAGE, n_pages};
+    return 0;
+}
+
+/* Gives the tensors the types of the case. */
+static int set_storage(const struct grid_case *g, struct trial *t) {
+    attn_problem *p = &t->problem;
+    const int at = storage_of(g->with);
+    const int64_t batch = p->pages.table ? p->pages.n_pages : p->batch;
+    const int64_t tokens = p->pages.table ? p->pages.page_len : p->kv_cap;
+    const struct {
+        attn_input *tensor;
+        attn_scales *scales;
+        int64_t batch, heads, tokens, features;
+        attn_type type;
+    } all[N_TENSORS] = {
+        {&p->q, NULL, p->batch, p->q_heads, p->q_len, p->qk_dim, storages[at].q},
+        {&p->k, &p->k_scales, batch, p->kv_heads, tokens, p->qk_dim, storages[at].k},
+        {&p->v, &p->v_scales, batch, p->kv_heads, tokens, p->v_dim, storages[at].v},
+        {&p->past_k, &p->past_k_scales, p->batch, p->kv_heads, p->past_cap, p->qk_dim,
+         storages[at].k},
+        {&p->past_v, &p->past_v_scales, p->batch, p->kv_heads, p->past_cap, p->v_dim,
+         storages[at].v}};
+    for (int i = 0; i < N_TENSORS; i++) {
+        if (all[i].scales)
+            all[i].scales->group = storages[at].group;
+        if (all[i].type != ATTN_F32 &&
+            convert_input(all[i].tensor, all[i].scales, all[i].batch, all[i].heads, all[i].tokens,
+                          all[i].features, all[i].type, &t->stored[i]))
+            return -1;
+    }
+    p->out.type = storages[at].out;
+    return 0;
+}
+
 static int trial_make(const struct grid_case *g, int n_sets, struct trial *t) {
     memset(t, 0, sizeof *t);
     const size_t rows = (size_t)(g->batch * g->q_heads * g->q_len);
@@ -420,7 +544,9 @@ static int trial_make(const struct grid_case *g, int n_sets, struct trial *t) {
     if (set_mask(g, t))
         return -1;
     spoil(g, t);
-    return 0;
+    if (g->with & PAGED && set_pages(g, t))
+        return -1;
+    return set_storage(g, t);
 }
 
 /* What one kernel set did over the whole grid. */

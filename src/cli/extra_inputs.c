@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "tensors.h"
 
 int extra_inputs_read(struct extra_inputs *e, int bf16) {
     const struct {
@@ -15,9 +16,11 @@ int extra_inputs_read(struct extra_inputs *e, int bf16) {
         struct npy *file;
         int (*read)(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
     } inputs[] = {
-        {e->mask_path, &e->mask, npy_read_mask}, {e->sinks_path, &e->sinks, npy_read},
-        {e->alibi_path, &e->alibi, npy_read},    {e->past_k_path, &e->past_k, npy_read},
-        {e->past_v_path, &e->past_v, npy_read},
+        {e->mask_path, &e->mask, npy_read_mask},
+        {e->sinks_path, &e->sinks, npy_read},
+        {e->alibi_path, &e->alibi, npy_read},
+        {e->past_k_path, &e->past_k, npy_read_stored},
+        {e->past_v_path, &e->past_v, npy_read_stored},
     };
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         char error[NPY_ERROR_SIZE];
@@ -28,11 +31,11 @@ int extra_inputs_read(struct extra_inputs *e, int bf16) {
 }
 
 void extra_inputs_free(struct extra_inputs *e) {
-    free(e->mask.mask);
+    free(e->mask.stored);
     free(e->sinks.data);
     free(e->alibi.data);
-    free(e->past_k.data);
-    free(e->past_v.data);
+    free(e->past_k.stored);
+    free(e->past_v.stored);
 }
 
 /* [batch, kv_heads, past, features] */
@@ -46,8 +49,8 @@ static int set_past(const char *path, const struct npy *file, const attn_problem
                         "): batches, key heads, any number of keys, features",
                         path, npy_shape_text(file->rank, s, shape), p->batch, p->kv_heads,
                         features);
-    *past = (attn_input){.data = file->data,
-                         .type = ATTN_F32,
+    *past = (attn_input){.data = file->stored,
+                         .type = tensor_type(file),
                          .stride_batch = s[1] * s[2] * s[3],
                          .stride_head = s[2] * s[3],
                          .stride_token = s[3]};
@@ -95,7 +98,7 @@ static int set_mask(const char *path, const struct npy *file, attn_problem *p) {
                         "rows, keys) or whose last axis is shorter",
                         path, npy_shape_text(file->rank, file->shape, found),
                         npy_shape_text(4, full, wanted));
-    p->mask = (attn_mask){.data = file->mask,
+    p->mask = (attn_mask){.data = file->stored,
                           .type = file->type == NPY_BOOL  ? ATTN_MASK_BOOL
                                   : file->type == NPY_F16 ? ATTN_MASK_F16
                                                           : ATTN_MASK_F32,

@@ -49,9 +49,14 @@ void judge_row(const attn_problem *p, int64_t b, int64_t h, int64_t i, const str
                struct judgement *judgement) {
     const int64_t keys = p->past_cap + p->kv_cap;
     const int64_t out = oracle_output_at(p, &p->out, b, h, i);
+    /* The worst of an out that is rounded to 16 bits would be that rounding, always. */
+    struct judgement of_out = *judgement;
     for (int64_t c = 0; c < p->v_dim; c++)
         compare((float)oracle_load(p->out.type, p->out.data, out + c), row->out[c],
-                row->out_bound[c], &judgement->worst_out, judgement);
+                row->out_bound[c], &of_out.worst_out, &of_out);
+    judgement->values = of_out.values, judgement->failures = of_out.failures;
+    if (p->out.type == ATTN_F32)
+        *judgement = of_out;
     if (p->lse.data) {
         const float *lse = (const float *)p->lse.data + oracle_output_at(p, &p->lse, b, h, i);
         compare(*lse, row->lse, row->lse_bound, &judgement->worst_lse, judgement);

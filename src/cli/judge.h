@@ -9,7 +9,7 @@
 
 /* Errors of the rows judged so far. Start from all zero. */
 struct judgement {
-    /* Largest |error| where the oracle is finite. */
+    /* Largest |error| where the oracle is finite, of out where that is f32. */
     double worst_out, worst_lse, worst_weight, worst_score;
     double worst_ratio;       /* largest |error| / bound */
     int64_t values, failures; /* compared, and beyond the bound */

@@ -44,8 +44,15 @@ static const struct {
 /* What a reader takes besides float32, float16 and float64. */
 struct wanted {
     int bf16;
-    int mask; /* bool, and elements go to npy.mask */
+    int mask;   /* bool */
+    int stored; /* elements go to npy.stored */
 };
+
+/* Whether elements are left as they are in the file. */
+static int stays(enum npy_type type, const struct wanted *wanted) {
+    return wanted->stored &&
+           (type == NPY_BOOL || type == NPY_F16 || (type == NPY_BF16 && !wanted->mask));
+}
 
 const char *npy_type_name(enum npy_type type) { return types[type].name; }
 
@@ -302,21 +309,19 @@ static int parse_header(const char *text, size_t size, const struct wanted *want
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void store_mask_element(enum npy_type type, const unsigned char *bytes, void *mask,
-                               int64_t i) {
-    if (type == NPY_BOOL)
-        ((unsigned char *)mask)[i] = bytes[0];
-    else if (type == NPY_F16)
-        ((uint16_t *)mask)[i] = (uint16_t)load_le(bytes, 2);
+/* As it is in the file: one byte, or two. */
+static void keep_element(size_t size, const unsigned char *bytes, void *stored, int64_t i) {
+    if (size == 1)
+        ((unsigned char *)stored)[i] = bytes[0];
     else
-        ((float *)mask)[i] = load_element(type, bytes);
+        ((uint16_t *)stored)[i] = (uint16_t)load_le(bytes, 2);
 }
 
 static int read_data(FILE *file, const struct wanted *wanted, struct npy *tensor, int64_t count,
                      char *error) {
     static unsigned char bytes[CHUNK * 8];
     const size_t size = types[tensor->type].size;
-    const int as_stored = wanted->mask && (tensor->type == NPY_BOOL || tensor->type == NPY_F16);
+    const int as_stored = stays(tensor->type, wanted);
     const size_t room = as_stored ? size : sizeof(float);
     void *memory = malloc(count ? (size_t)count * room : 1);
     if (!memory)
@@ -329,14 +334,14 @@ static int read_data(FILE *file, const struct wanted *wanted, struct npy *tensor
                           ferror(file) ? strerror(errno) : "it became shorter");
         }
         for (size_t i = 0; i < n; i++, done++) {
-            if (wanted->mask)
-                store_mask_element(tensor->type, bytes + i * size, memory, done);
+            if (as_stored)
+                keep_element(size, bytes + i * size, memory, done);
             else
                 ((float *)memory)[done] = load_element(tensor->type, bytes + i * size);
         }
     }
-    if (wanted->mask)
-        tensor->mask = memory;
+    if (wanted->stored)
+        tensor->stored = memory;
     else
         tensor->data = memory;
     return 0;
@@ -419,14 +424,21 @@ int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERRO
     return read_path(path, &wanted, tensor, error);
 }
 
+int npy_read_stored(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]) {
+    const struct wanted wanted = {.bf16 = bf16, .stored = 1};
+    return read_path(path, &wanted, tensor, error);
+}
+
 int npy_read_mask(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]) {
-    const struct wanted wanted = {.bf16 = bf16, .mask = 1};
+    const struct wanted wanted = {.bf16 = bf16, .mask = 1, .stored = 1};
     return read_path(path, &wanted, tensor, error);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-int npy_write(FILE *file, enum npy_type type, int rank, const int64_t *shape, const float *data) {
+/* floats, or null, and then stored elements. */
+static int write_file(FILE *file, enum npy_type type, int rank, const int64_t *shape,
+                      const float *floats, const uint16_t *halves) {
     static unsigned char bytes[CHUNK * 4];
     char text[NPY_SHAPE_SIZE], header[256];
     npy_shape_text(rank, shape, text);
@@ -446,10 +458,22 @@ int npy_write(FILE *file, enum npy_type type, int rank, const int64_t *shape, co
     for (int64_t done = 0; done < count;) {
         const size_t n = count - done < CHUNK ? (size_t)(count - done) : CHUNK;
         for (size_t i = 0; i < n; i++)
-            store_le(bytes + i * size, size, stored_bits(type, data[done + (int64_t)i]));
+            store_le(bytes + i * size, size,
+                     floats ? stored_bits(type, floats[done + (int64_t)i])
+                            : halves[done + (int64_t)i]);
         if (fwrite(bytes, size, n, file) != n)
             return -1;
         done += (int64_t)n;
     }
     return 0;
+}
+
+int npy_write(FILE *file, enum npy_type type, int rank, const int64_t *shape, const float *data) {
+    return write_file(file, type, rank, shape, data, NULL);
+}
+
+int npy_write_stored(FILE *file, enum npy_type type, int rank, const int64_t *shape,
+                     const void *data) {
+    const int is_half = type == NPY_F16 || type == NPY_BF16;
+    return write_file(file, type, rank, shape, is_half ? NULL : data, is_half ? data : NULL);
 }

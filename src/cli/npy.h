@@ -18,8 +18,8 @@ struct npy {
     int rank;
     int64_t shape[NPY_MAX_RANK];
     /* One of these, from malloc(), also for an empty tensor. */
-    float *data; /* npy_read() */
-    void *mask;  /* npy_read_mask(): bool as bytes, float16 as its bits, else floats */
+    float *data;  /* npy_read() */
+    void *stored; /* npy_read_stored(), npy_read_mask() */
 };
 
 #define NPY_ERROR_SIZE 512
@@ -29,12 +29,19 @@ struct npy {
  * and what was expected in error (which does not repeat the path). */
 int npy_read(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
 
-/* The same for a mask, which may be bool as well. */
+/* The same, but float16 and bfloat16 are left as their bits. */
+int npy_read_stored(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
+
+/* The same for a mask: bool, which it may be as well, is left as bytes and float16 as its bits. */
 int npy_read_mask(const char *path, int bf16, struct npy *tensor, char error[NPY_ERROR_SIZE]);
 
 /* Writes a tensor, rounding to nearest even where type is narrower than float. NPY_F64 and NPY_BOOL
  * are not written. Returns 0, or -1 with errno set. */
 int npy_write(FILE *file, enum npy_type type, int rank, const int64_t *shape, const float *data);
+
+/* The same with elements as they are in the file: 16 bits where type is narrower than float. */
+int npy_write_stored(FILE *file, enum npy_type type, int rank, const int64_t *shape,
+                     const void *data);
 
 /* The number of elements of a shape, or -1 if its size in bytes (8 per element) overflows, an axis
  * of length 0 notwithstanding. */

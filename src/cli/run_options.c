@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "convert.h"
 
 static const char help[] =
     "usage: attn run --q Q.npy --k K.npy --v V.npy --out O.npy [options]\n"
@@ -15,8 +16,9 @@ static const char help[] =
     "Writes softmax(Q K^T * scale) V to O.npy.\n"
     "\n"
     "Files are .npy, C order, little-endian: float32, float16, float64, or uint16 with\n"
-    "--bf16. Rank 4 is [B,H,L,D], rank 3 is [H,L,D], rank 2 is [L,D]. All sums are float32.\n"
-    "The output has the rank, layout and type of Q (float64 gives float32).\n"
+    "--bf16. Rank 4 is [B,H,L,D], rank 3 is [H,L,D], rank 2 is [L,D]. float16 and bfloat16\n"
+    "are used as they are, in any mix; all sums are float32. The output has the rank, layout\n"
+    "and type of Q (float64 gives float32).\n"
     "\n"
     "Who sees what:\n"
     "  --causal              row i sees the keys up to its own position only\n"
@@ -43,6 +45,10 @@ static const char help[] =
     "                        has position P unless --align says otherwise; not with --kv-len\n"
     "  --present-k F.npy --present-v F.npy\n"
     "                        also write past and new together, [B,H,P+L,D], types of K and V\n"
+    "  --kv-type f32|f16|bf16|i8\n"
+    "                        store keys and values so first, as a cache would; i8: 8-bit\n"
+    "                        integers with a scale for each token and head. PRESENT stays as\n"
+    "                        it was\n"
     "\n"
     "Files:\n"
     "  --layout bhld|blhd    blhd: rank 4 is [B,L,H,D]\n"
@@ -130,9 +136,21 @@ static int parse_scores_at(const char *text, attn_score_stage *stage) {
     return -1;
 }
 
+static int parse_kv_type(const char *text, attn_type *type) {
+    for (int i = ATTN_F32; i <= ATTN_I8; i++) {
+        if (strcmp(text, type_name((attn_type)i)) == 0) {
+            *type = (attn_type)i;
+            return 0;
+        }
+    }
+    cli_fail(CLI_USAGE, "--kv-type: '%s', expected f32, f16, bf16 or i8", text);
+    return -1;
+}
+
 int run_options_parse(int argc, char **argv, struct run_options *o, int *done) {
     const char *align = NULL, *window = NULL, *kv_len = NULL, *scale = NULL, *softcap = NULL;
     const char *layout = NULL, *q_heads = NULL, *kv_heads = NULL, *scores_at = NULL;
+    const char *kv_type = NULL;
     const char *threads = NULL, *repeat = NULL;
     const struct cli_option options[] = {
         {"--q", &o->q, NULL},
@@ -152,6 +170,7 @@ int run_options_parse(int argc, char **argv, struct run_options *o, int *done) {
         {"--past-v", &o->past_v, NULL},
         {"--present-k", &o->present_k, NULL},
         {"--present-v", &o->present_v, NULL},
+        {"--kv-type", &kv_type, NULL},
         {"--layout", &layout, NULL},
         {"--q-heads", &q_heads, NULL},
         {"--kv-heads", &kv_heads, NULL},
@@ -206,8 +225,10 @@ int run_options_parse(int argc, char **argv, struct run_options *o, int *done) {
                               &o->kv_lens, &o->n_kv_lens))
         return CLI_USAGE;
     if ((align && parse_align(align, o)) ||
-        (scores_at && parse_scores_at(scores_at, &o->scores_at)))
+        (scores_at && parse_scores_at(scores_at, &o->scores_at)) ||
+        (kv_type && parse_kv_type(kv_type, &o->kv_type)))
         return CLI_USAGE;
+    o->has_kv_type = kv_type != NULL;
     return CLI_DONE;
 }
 

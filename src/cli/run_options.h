@@ -20,7 +20,8 @@ struct run_options {
     size_t n_offsets, n_kv_lens;
     int64_t *window; /* null, or left and right */
     float scale, softcap;
-    int has_scale;
+    int has_scale, has_kv_type;
+    attn_type kv_type;
     attn_score_stage scores_at;
     int64_t threads, repeat;
 };

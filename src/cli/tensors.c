@@ -9,12 +9,12 @@
 
 #include "cli.h"
 
-int tensors_read(struct tensors *t, int bf16) {
+int tensors_read(struct tensors *t, int bf16, int as_stored) {
     const char *const paths[] = {t->q_path, t->k_path, t->v_path};
     struct npy *const files[] = {&t->q, &t->k, &t->v};
     for (int i = 0; i < 3; i++) {
         char error[NPY_ERROR_SIZE];
-        if (npy_read(paths[i], bf16, files[i], error)) {
+        if ((as_stored ? npy_read_stored : npy_read)(paths[i], bf16, files[i], error)) {
             cli_fail(CLI_FAILED, "%s: %s", paths[i], error);
             return -1;
         }
@@ -23,9 +23,18 @@ int tensors_read(struct tensors *t, int bf16) {
 }
 
 void tensors_free(struct tensors *t) {
-    free(t->q.data);
-    free(t->k.data);
-    free(t->v.data);
+    struct npy *const files[] = {&t->q, &t->k, &t->v};
+    for (int i = 0; i < 3; i++) {
+        free(files[i]->data);
+        free(files[i]->stored);
+    }
+}
+
+attn_type tensor_type(const struct npy *file) {
+    return !file->stored            ? ATTN_F32
+           : file->type == NPY_F16  ? ATTN_F16
+           : file->type == NPY_BF16 ? ATTN_BF16
+                                    : ATTN_F32;
 }
 
 /* The four sizes of one file, and the element strides of the three outer axes. */
@@ -75,8 +84,8 @@ static int extent_of(const char *path, const struct npy *file, const struct tens
 }
 
 static attn_input input_of(const struct npy *file, const struct extent *e) {
-    const attn_input input = {.data = file->data,
-                              .type = ATTN_F32,
+    const attn_input input = {.data = file->stored ? file->stored : file->data,
+                              .type = tensor_type(file),
                               .stride_batch = e->stride_batch,
                               .stride_head = e->stride_head,
                               .stride_token = e->stride_token};

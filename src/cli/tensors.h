@@ -18,9 +18,13 @@ struct tensors {
     struct npy q, k, v;
 };
 
-/* Reads the three files. Prints an error line and returns -1 if one cannot be read. */
-int tensors_read(struct tensors *t, int bf16);
+/* Reads the three files, as_stored: float16 and bfloat16 as they are, else all as floats. Prints an
+ * error line and returns -1 if one cannot be read. */
+int tensors_read(struct tensors *t, int bf16, int as_stored);
 void tensors_free(struct tensors *t);
+
+/* The type of a file's tensor in memory. */
+attn_type tensor_type(const struct npy *file);
 
 /* Fills in sizes, q, k, v and the strides of out, whose data stays null. Prints an error line that
  * names the files and their shapes and returns -1 where they do not fit together. */
