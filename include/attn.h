@@ -354,7 +354,8 @@ typedef struct attn_partial {
  * from left to right (the merge of Milakov and Gimelshein, 2018). So a prompt that many sequences
  * share is computed once (examples/shared_prefix.c). lse may be null. out and lse may be those of
  * parts[0], at the same strides; otherwise nothing overlaps. (0, -inf), the result over no key, is
- * neutral (but a -0 may become +0); a NaN lse makes the row NaN. A sink must be in one part only.
+ * neutral (but a -0 may become +0); an lse of NaN or +inf makes the row NaN. A sink must be in one
+ * part only.
  *
  * Error, beyond that of the parts, relative to sum_p w_p |out_p| / sum_p w_p:
  * exp(2 t) - 1 with t = 2^-24 (2 max |lse_p| + 8 n + 16), the maximum over the finite ones: the

@@ -466,6 +466,8 @@ attn_status attn_merge_check(const struct attn_merge_arguments *a) {
     const struct attn_sentence none = {0};
     if (a->batch < 0 || a->heads < 0 || a->q_len < 0 || a->v_dim < 0 || a->n < 1)
         return ATTN_ERROR_SIZE;
+    if (!a->batch || !a->heads || !a->q_len || !a->v_dim)
+        return ATTN_OK; /* nothing is read or written, whatever the pointers are */
     if (!a->parts || !a->out)
         return ATTN_ERROR_NULL;
     const struct extents e = {a->batch, a->heads, a->q_len};
