@@ -118,8 +118,7 @@ static inline float exponentials(float *s, int32_t begin, int32_t end, float row
 /* Lifts the first weights of a row (see softmax_rows in kernels.h). Returns the column before which
  * they are lifted, or 0. What a range hides of its first and last vector has weight 0. */
 NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
-    const float least =
-        0x1p-126f; /* of weights other than 0: the sum of some is 0 or at least it */
+    const float least = 0x1p-126f; /* weight but 0, and so the least sum of weights but 0 */
     int32_t first = begin & -VF_LANES;
     for (; first + 4 * VF_LANES <= end; first += 4 * VF_LANES) {
         const vf a = vf_add(vf_load(w + first), vf_load(w + first + VF_LANES));
