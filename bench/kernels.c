@@ -56,7 +56,7 @@ static int tile_make(struct tile *t, const struct attn_kernels *kernels, size_t 
     }
     for (size_t r = 0; r < ROWS; r++) {
         t->rows[r] = t->q + r * dim;
-        t->visible[r] = (struct attn_visible){0, KEYS, NULL};
+        t->visible[r] = (struct attn_visible){0, KEYS, 0, NULL};
         t->factor[r] = 0.5f;
     }
     for (size_t r = 0; r < MERGED_ROWS; r++)
@@ -71,7 +71,7 @@ static int tile_make(struct tile *t, const struct attn_kernels *kernels, size_t 
 
 static void pack_keys(void *arg) {
     struct tile *t = arg;
-    t->kernels->pack_keys(t->keys, (int64_t)t->dim, KEYS, t->dim, t->packed);
+    t->kernels->pack_keys(t->keys, (int64_t)t->dim, 0, KEYS, t->dim, t->packed);
 }
 static void qk_packed(void *arg) {
     struct tile *t = arg;
@@ -159,8 +159,8 @@ static int check_kernel(gbench_state *state, const struct kernel *k, struct tile
     if (result) {
         gbench_fail(state, "not enough memory");
     } else {
-        t->kernels->pack_keys(t->keys, (int64_t)t->dim, KEYS, t->dim, t->packed);
-        want.kernels->pack_keys(want.keys, (int64_t)t->dim, KEYS, t->dim, want.packed);
+        t->kernels->pack_keys(t->keys, (int64_t)t->dim, 0, KEYS, t->dim, t->packed);
+        want.kernels->pack_keys(want.keys, (int64_t)t->dim, 0, KEYS, t->dim, want.packed);
         k->call(t);
         k->call(&want);
         /* What packing made shows in the product. */
