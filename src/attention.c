@@ -114,31 +114,32 @@ static void prefetch_output(const struct attn_job *job, const struct attn_rows *
 
 /* ---- Finished rows --------------------------------------------------------------------------- */
 
-/* A sink is the last state of a row: m = sink, l = 1, acc = 0. zeros: room for a row of acc. */
+/* A sink is the last state of a row: m = sink, l = 1, acc = 0. sinks: room for the states of a
+ * block. */
 static void merge_sinks(const struct attn_job *job, const struct attn_rows *block,
-                        struct attn_state state, float *zeros) {
-    const size_t v_dim = (size_t)job->c->p.v_dim;
-    for (size_t c = 0; c < v_dim; c++)
-        zeros[c] = 0;
+                        struct attn_state state, struct attn_state sinks) {
+    set_unseen(job, block->n, sinks);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const float sink = job->c->p.sinks[row.head], one = 1;
-        if (sink == -INFINITY)
+        if (job->c->p.sinks[row.head] == -INFINITY)
             continue;
-        const struct attn_state at = attn_state_of_row(job, state, r);
-        if (*at.l == 0) /* no key, or none above -inf, was seen, whatever the values hold */
-            set_unseen(job, 1, at);
-        job->kernels->merge_rows(1, v_dim, at.acc, at.m, at.l, zeros, &sink, &one,
-                                 job->plan->v_stride);
+        const struct attn_state sink = attn_state_of_row(job, sinks, r);
+        *sink.m = job->c->p.sinks[row.head], *sink.l = 1;
+        for (int64_t c = 0; c < job->c->p.v_dim; c++)
+            sink.acc[c] = 0;
+        if (state.l[r] == 0) /* no key, or none above -inf, was seen, whatever the values hold */
+            set_unseen(job, 1, attn_state_of_row(job, state, r));
     }
+    job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, state.acc, state.m, state.l,
+                             sinks.acc, sinks.m, sinks.l, job->plan->v_stride);
 }
 
 /* Merges the sinks into the complete state of a block, and writes its out and lse. */
 static void finish_block(const struct attn_job *job, const struct attn_rows *block,
-                         struct attn_state state, float *zeros) {
+                         struct attn_state state, struct attn_state sinks) {
     const attn_problem *p = &job->c->p;
     if (p->sinks)
-        merge_sinks(job, block, state, zeros);
+        merge_sinks(job, block, state, sinks);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         const struct attn_state at = attn_state_of_row(job, state, r);
@@ -193,7 +194,7 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
         job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,
                                  own.acc, own.m, own.l, job->plan->v_stride);
     if (all.end <= span.end)
-        finish_block(job, block, run, own.acc);
+        finish_block(job, block, run, own);
 }
 
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,
@@ -240,7 +241,7 @@ static void finish_blind_blocks(const struct attn_job *job, const struct attn_sc
         if (keys.begin >= keys.end) {
             const struct attn_state run = attn_state_of_row(job, w->run, r);
             set_unseen(job, block.n, run);
-            finish_block(job, &block, run, w->span.acc);
+            finish_block(job, &block, run, w->span);
         }
         r += block.n;
     }
@@ -307,7 +308,7 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
     }
     for (int64_t r = 0; r < rows.n;) {
         const struct attn_rows block = attn_row_block(&rows, r);
-        finish_block(job, &block, attn_state_of_row(job, run, r), w.span.acc);
+        finish_block(job, &block, attn_state_of_row(job, run, r), w.span);
         r += block.n;
     }
     inspect(job, &w, &rows, run);

@@ -14,7 +14,7 @@ static bool is_visible(struct attn_visible see, int64_t j) {
     return j >= see.begin && j < see.end && (!see.bits || see.bits[j / 64] >> (j % 64) & 1);
 }
 
-/* Columns [begin, end) of the scores; where sight is not null, -inf where it hides. */
+/* The first n columns of the scores; where sight is not null, -inf where it hides. */
 static void write_scores(const struct attn_job *job, const struct attn_scratch *w,
                          const struct attn_rows *block, const struct attn_tile *tile,
                          const struct attn_sight *sight, int64_t n) {
