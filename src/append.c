@@ -19,7 +19,7 @@ static float element(const attn_input *t, int64_t at) {
     }
 }
 
-/* The nearest integer, of two the even one. Without libm, which is not asked for rounding elsewhere. */
+/* The nearest integer, of two the even one. */
 static int nearest(double x) {
     const int whole = (int)x;
     const double rest = x - whole;

@@ -1,5 +1,5 @@
-/* Rows of the storage types to and from f32, on the vectors of vec.h: vf_load_f16 and the like there
- * convert one vector, the rest of a row goes through half.h, to the same bits.
+/* Rows of the storage types to and from f32, on the vectors of vec.h: vf_load_f16 and the like
+ * there convert one vector, the rest of a row goes through half.h, to the same bits.
  *
  * Include after vec.h. What it computes is defined at widen_f16 and narrow_f16 in kernels.h.
  *
@@ -51,6 +51,26 @@ static inline void narrow_row_bf16(const float *x, size_t n, uint16_t *out) {
         vf_store_bf16(out + c, vf_load(x + c));
     for (; c < n; c++)
         out[c] = bf16_of_float(x[c]);
+}
+
+static inline void widen_rows_f16(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,
+                                  float *out, size_t out_stride) {
+    for (size_t r = 0; r < n_rows; r++)
+        widen_row_f16(x + (int64_t)r * stride, n, out + r * out_stride);
+}
+
+static inline void widen_rows_bf16(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,
+                                   float *out, size_t out_stride) {
+    for (size_t r = 0; r < n_rows; r++)
+        widen_row_bf16(x + (int64_t)r * stride, n, out + r * out_stride);
+}
+
+static inline void widen_rows_i8(const int8_t *x, int64_t stride, size_t n_rows, size_t n,
+                                 const float *scales, int64_t scale_stride, float *out,
+                                 size_t out_stride) {
+    for (size_t r = 0; r < n_rows; r++)
+        widen_row_i8(x + (int64_t)r * stride, n, scales[(int64_t)r * scale_stride],
+                     out + r * out_stride);
 }
 
 #endif

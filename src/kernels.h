@@ -57,8 +57,8 @@ struct attn_kernels {
     /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads, as
      * the keys from number `first` on, a multiple of ATTN_PACK_STEP. Keys are packed in ascending
      * order. packed is aligned to 64 bytes and has room for dim floats for each key, their number
-     * rounded up to a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD, packed + j * dim floats
-     * is the packed form of the keys from j on. */
+     * rounded up to a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD,
+     * packed + j * dim floats is the packed form of the keys from j on. */
     void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
                       void *packed);
 

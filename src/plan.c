@@ -3,6 +3,8 @@
  * SPDX-License-Identifier: MIT */
 #include "plan.h"
 
+#include "integers.h"
+
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
 enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
 
@@ -42,8 +44,6 @@ int64_t attn_span_of(int64_t j) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
-static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
 
 /* Whether some keys or values cannot be used where they lie: because of their type, or because a
  * tile's are in several places. */
@@ -77,10 +77,10 @@ static int64_t blocks_of_batch(const struct attn_checked *c, const struct attn_p
     return ceil_div(attn_query_count(c, b) * c->group, plan->rows_per_task);
 }
 
-static void cut_rows(const struct attn_checked *c, int64_t n_workers, struct attn_plan *plan) {
+static void cut_rows(const struct attn_checked *c, int64_t n_workers, int64_t rows, int64_t most,
+                     struct attn_plan *plan) {
     const int64_t pairs = c->p.batch * c->p.kv_heads;
-    const int64_t rows = at_least(rows_of_a_pair(c), 1);
-    int64_t blocks = ceil_div(rows, most_rows(c, plan));
+    int64_t blocks = ceil_div(rows, most);
     if (n_workers > 1 && pairs > 0) {
         const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
         blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
@@ -103,16 +103,16 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
            plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
         plan->tile_keys /= 2;
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
-    cut_rows(c, workers, plan);
+    const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan);
+    cut_rows(c, workers, at_least(rows, 1), most, plan);
 
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
-    const int64_t rows = rows_of_a_pair(c);
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
                   rows < 2 * ROWS_WORTH_A_TASK;
 
     /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
-    plan->state_rows = (size_t)at_most(most_rows(c, plan), rows);
+    plan->state_rows = (size_t)at_most(most, rows);
     const int64_t tile =
         round_up(at_least(at_most(c->key_cap, plan->tile_keys), 1), ATTN_SCORE_PAD);
     plan->score_stride = (size_t)tile;

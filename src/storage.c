@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: MIT */
 #include "storage.h"
 
-static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
+#include "integers.h"
 
 /* The run of tokens [token, token + n) of a tensor's row of batches or pages. */
 static struct attn_run run_in(const attn_input *t, const attn_scales *s, int64_t b, int64_t h,
@@ -21,8 +21,8 @@ static struct attn_run run_in(const attn_input *t, const attn_scales *s, int64_t
     return run;
 }
 
-/* The page of key j. A tile may begin before the first key that a row sees, where the table may hold
- * anything: then any page of the cache will do, for nothing in it shows. */
+/* The page of key j. A tile may begin before the first key that a row sees, where the table may
+ * hold anything: then any page of the cache will do, for nothing in it shows. */
 static int64_t page_of(const attn_pages *pages, int64_t b, int64_t j) {
     const int64_t page = pages->table[b * pages->stride_batch + j / pages->page_len];
     return page >= 0 && page < pages->n_pages ? page : 0;
@@ -80,9 +80,9 @@ static void widen_i8(const struct attn_kernels *kernels, const struct attn_run *
                           out + c, out_stride);
 }
 
-void attn_widen_keys(const struct attn_checked *c, const struct attn_kernels *kernels,
-                     enum attn_side side, int64_t b, int64_t h, int64_t j, int64_t end, float *out,
-                     int64_t out_stride) {
+void attn_widen_tokens(const struct attn_checked *c, const struct attn_kernels *kernels,
+                       enum attn_side side, int64_t b, int64_t h, int64_t j, int64_t end,
+                       float *out, int64_t out_stride) {
     const attn_problem *p = &c->p;
     const attn_type type = side == ATTN_KEYS ? p->k.type : p->v.type;
     const size_t n = (size_t)(side == ATTN_KEYS ? p->qk_dim : p->v_dim);

@@ -28,7 +28,7 @@ static inline int64_t attn_type_bytes(attn_type type) {
 struct attn_run attn_run_of(const struct attn_checked *problem, enum attn_side side, int64_t b,
                             int64_t h, int64_t j, int64_t end);
 
-/* True if the run can be used where it lies. */
+/* True if the keys or values are f32, so that a run of them can be used where it lies. */
 static inline bool attn_is_f32(const struct attn_checked *c, enum attn_side side) {
     return (side == ATTN_KEYS ? c->p.k.type : c->p.v.type) == ATTN_F32;
 }
@@ -38,9 +38,9 @@ void attn_prefetch(const struct attn_checked *problem, enum attn_side side, int6
                    int64_t j, int64_t end);
 
 /* Keys or values [j, end) as f32: out[(i - j) * out_stride + c]. */
-void attn_widen_keys(const struct attn_checked *problem, const struct attn_kernels *kernels,
-                     enum attn_side side, int64_t b, int64_t h, int64_t j, int64_t end, float *out,
-                     int64_t out_stride);
+void attn_widen_tokens(const struct attn_checked *problem, const struct attn_kernels *kernels,
+                       enum attn_side side, int64_t b, int64_t h, int64_t j, int64_t end,
+                       float *out, int64_t out_stride);
 
 /* n elements of a row of q as f32: the row itself or, where it is stored otherwise, copy. */
 const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t b,

@@ -3,10 +3,8 @@
  * SPDX-License-Identifier: MIT */
 #include "tile.h"
 
+#include "integers.h"
 #include "storage.h"
-
-static int64_t at_most(int64_t a, int64_t most) { return a < most ? a : most; }
-static int64_t at_least(int64_t a, int64_t least) { return a > least ? a : least; }
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
@@ -34,8 +32,8 @@ static void widen(const struct attn_job *job, const struct attn_tile *tile, enum
                   int64_t from, int64_t to, int64_t end, float *out, int64_t out_stride) {
     attn_prefetch(job->c, side, tile->batch, tile->kv_head,
                   tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
-    attn_widen_keys(job->c, job->kernels, side, tile->batch, tile->kv_head, tile->begin + from,
-                    tile->begin + to, out, out_stride);
+    attn_widen_tokens(job->c, job->kernels, side, tile->batch, tile->kv_head, tile->begin + from,
+                      tile->begin + to, out, out_stride);
 }
 
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,

@@ -13,8 +13,8 @@
 #define UNROLL
 #endif
 
-/* Steps of a register block's inner loop per turn: its counters and pointers advance once for all of
- * them. Integer additions may otherwise be dealt to the ports that multiply-adds need. */
+/* Steps of a register block's inner loop per turn: its counters and pointers advance once for all
+ * of them. Integer additions may otherwise be dealt to the ports that multiply-adds need. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { UNROLLED_STEPS = 1 }; /* instrumented, four take minutes to compile */
 #else

@@ -49,12 +49,10 @@ if [ "$(uname -m)" = x86_64 ]; then
     if ! have qemu-x86_64; then
         skip 'older x86 CPUs' 'qemu-x86_64 is missing'
     elif [ -n "$have_criterion" ]; then
-        # AVX2 takes an emulator minutes, and most machines run it natively: what depends on the CPU.
-        few='@(isa|dispatch|exp|api|contract|real)/*'
         stage 'tests on an emulated Nehalem: scalar' emulate scalar 'qemu-x86_64 -cpu Nehalem' "$tests"
-        stage 'tests on an emulated Haswell: avx2' emulate 'avx2 scalar' "qemu-x86_64 -cpu $haswell" "$tests" "$few"
+        stage 'tests on an emulated Haswell: avx2' emulate 'avx2 scalar' "qemu-x86_64 -cpu $haswell" "$tests"
         # An operating system that does not save the registers.
-        stage 'tests on a Haswell without XSAVE: scalar' emulate scalar "qemu-x86_64 -cpu $haswell,-xsave" "$tests" "$few"
+        stage 'tests on a Haswell without XSAVE: scalar' emulate scalar "qemu-x86_64 -cpu $haswell,-xsave" "$tests"
     fi
     if ! have_arm64; then
         skip 'AArch64' 'aarch64-linux-gnu-gcc, qemu-aarch64 or Criterion for it is missing'

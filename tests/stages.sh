@@ -99,7 +99,7 @@ run_tests() {
     env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
-# emulate ISAS "EMULATOR AND OPTIONS" PROGRAM [TESTS]: the same on another CPU. Criterion starts a
+# emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same on another CPU. Criterion starts a
 # worker for each test by execve(), which would leave the emulator: tests/emulator_exec.c puts
 # TEST_EMULATOR in front of the workers. Criterion itself, which only starts them, runs natively
 # where it can.
@@ -114,8 +114,7 @@ emulate() {
     for attempt in 1 2; do
         died=0
         # shellcheck disable=SC2086 # a command and its options, or nothing
-        run_tests "$1" env ATTN_TEST_QUICK=1 TEST_EMULATOR="$emulator" $front "$3" \
-            ${4:+--filter "$4"} || died=$?
+        run_tests "$1" env ATTN_TEST_QUICK=1 TEST_EMULATOR="$emulator" $front "$3" || died=$?
         [ $died -ge 128 ] || break
         echo "attempt $attempt: the emulator died, status $died"
     done

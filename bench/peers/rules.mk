@@ -8,7 +8,8 @@ PEERS_ARGS ?=
 PEERS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/peers/*.c))
 
 $(BUILD)/bench/peers/main.o: $(BUILT)
-# The softmax between two products is compiled as those who write one would.
+# Not of libattn: the softmax between two OpenBLAS products, compiled as those who write one by hand
+# would, so that it is not slower than it need be. Its flags reach this object and no link.
 $(BUILD)/bench/peers/softmax_by_hand.o: PEERS_CFLAGS = -O3 -march=native -ffast-math
 $(PEERS_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)

@@ -8,22 +8,18 @@
 
 void attn_widen_f16_avx512(const uint16_t *x, int64_t stride, size_t n_rows, size_t n, float *out,
                            size_t out_stride) {
-    for (size_t r = 0; r < n_rows; r++)
-        widen_row_f16(x + (int64_t)r * stride, n, out + r * out_stride);
+    widen_rows_f16(x, stride, n_rows, n, out, out_stride);
 }
 
 void attn_widen_bf16_avx512(const uint16_t *x, int64_t stride, size_t n_rows, size_t n, float *out,
                             size_t out_stride) {
-    for (size_t r = 0; r < n_rows; r++)
-        widen_row_bf16(x + (int64_t)r * stride, n, out + r * out_stride);
+    widen_rows_bf16(x, stride, n_rows, n, out, out_stride);
 }
 
 void attn_widen_i8_avx512(const int8_t *x, int64_t stride, size_t n_rows, size_t n,
                           const float *scales, int64_t scale_stride, float *out,
                           size_t out_stride) {
-    for (size_t r = 0; r < n_rows; r++)
-        widen_row_i8(x + (int64_t)r * stride, n, scales[(int64_t)r * scale_stride],
-                     out + r * out_stride);
+    widen_rows_i8(x, stride, n_rows, n, scales, scale_stride, out, out_stride);
 }
 
 void attn_narrow_f16_avx512(const float *x, size_t n, uint16_t *out) { narrow_row_f16(x, n, out); }
