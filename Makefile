@@ -158,7 +158,7 @@ examples: $(EXAMPLES) ## build the programs of examples/ into $(BUILD)/examples
 CRITERION_CFLAGS ?= $(shell pkg-config --cflags criterion 2>/dev/null)
 CRITERION_LIBS ?= $(shell pkg-config --libs criterion 2>/dev/null || echo -lcriterion)
 TEST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
-TEST_LINK := $(BUILD)/src/cli/oracle.o $(BUILD)/src/cli/npy.o $(BUILD)/libattn.a $(OPENMP_LINK)
+TEST_LINK := $(patsubst %,$(BUILD)/src/cli/%.o,oracle npy memory) $(BUILD)/libattn.a $(OPENMP_LINK)
 $(TEST_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(BASE_FLAGS) -D_GNU_SOURCE -Isrc $(OPENMP_CLI) $(CRITERION_CFLAGS) $(CPPFLAGS) $(CFLAGS) \
@@ -196,7 +196,7 @@ BENCH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out bench/exp_loop.c,$(wil
 BENCH_SHIM := $(BUILD)/bench/gbench_shim.o
 EXP_LOOPS := $(ISAS:%=$(BUILD)/bench/exp_loop_%.o)
 BENCH_LINK := $(BENCH_SHIM) $(EXP_LOOPS) $(LIMITS) \
-    $(patsubst %,$(BUILD)/src/cli/%.o,workload judge oracle options machine timing) \
+    $(patsubst %,$(BUILD)/src/cli/%.o,workload memory judge oracle options machine timing) \
     $(BUILD)/libattn.a $(OPENMP_LINK)
 
 $(BENCH_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "cli/memory.h"
 
 struct modifier {
     const char *name;
@@ -17,7 +18,7 @@ struct modifier {
 
 static int mask_bool(attn_problem *p, void **data) {
     const size_t size = (size_t)(p->q_len * p->kv_cap);
-    *data = malloc(size);
+    *data = cli_allocate(size, 1);
     if (!*data)
         return -1;
     memset(*data, 1, size);
@@ -79,7 +80,7 @@ static int lse(attn_problem *p, void **data) {
 }
 
 static int weights(attn_problem *p, void **data) {
-    p->weights.data = *data = malloc((size_t)(p->q_heads * p->q_len * p->kv_cap) * sizeof(float));
+    p->weights.data = *data = workload_floats((size_t)(p->q_heads * p->q_len * p->kv_cap));
     return *data ? 0 : -1;
 }
 

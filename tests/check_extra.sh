@@ -96,7 +96,7 @@ fi
 gcc32="gcc -m32 -idirafter /usr/include/$(gcc -print-multiarch)"
 if echo '#include <errno.h>' | $gcc32 -E -x c - >/dev/null 2>&1; then
     stage '32-bit x86: compile' build CC="$gcc32" WERROR=1 BUILD="$BUILD/i386" "$BUILD/i386/libattn.a" \
-        "$BUILD/i386/src/cli/main.o" "$BUILD/i386/src/cli/npy.o" "$BUILD/i386/src/cli/oracle.o"
+        "$BUILD/i386/src/cli/main.o" "$BUILD/i386/src/cli/npy.o" "$BUILD/i386/src/cli/memory.o" "$BUILD/i386/src/cli/oracle.o"
 else
     skip '32-bit x86' 'its headers are missing'
 fi

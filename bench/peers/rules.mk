@@ -18,9 +18,10 @@ $(BENCH_PEERS): $(PEERS_OBJECTS) $(BUILD)/libattn.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(PEERS_OBJECTS) $(BUILD)/libattn.a -ldl -lm
 
 .PHONY: bench-peers bench-peers-plot
+# The tunable has everyone's memory, theirs too, asked for in huge pages.
 bench-peers: $(BENCH_PEERS) ## time it next to ONNX Runtime, ggml and OpenBLAS (PEERS_ARGS='--seconds 3 --only tiny')
 	@sh bench/peers/install.sh $(PEERS_FOLDER)
-	@$(BENCH_PEERS) --peers $(PEERS_FOLDER) --table $(PEERS_TABLE) $(PEERS_ARGS)
+	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BENCH_PEERS) --peers $(PEERS_FOLDER) --table $(PEERS_TABLE) $(PEERS_ARGS)
 $(PEERS_FOLDER)/table.txt:
 	@$(MAKE) --no-print-directory bench-peers
 bench-peers-plot: $(PEERS_TABLE) ## draw docs/bench/peers.svg from the last such run: gnuplot

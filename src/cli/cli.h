@@ -49,7 +49,4 @@ int cli_parse_finite_float(const char *text, float *value);
 /* N[,N...]: the caller frees *list. Returns 0, or -1 if the text is no such list. */
 int cli_parse_int64_list(const char *text, int64_t **list, size_t *count);
 
-/* malloc(), but a size of 0 gives a pointer too. */
-void *cli_allocate(size_t count, size_t size);
-
 #endif

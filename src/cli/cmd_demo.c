@@ -15,6 +15,7 @@
 #include "heatmap.h"
 #include "judge.h"
 #include "machine.h"
+#include "memory.h"
 #include "oracle.h"
 #include "tensors.h"
 #include "timing.h"

@@ -12,6 +12,7 @@
 #include "convert.h"
 #include "extra_inputs.h"
 #include "machine.h"
+#include "memory.h"
 #include "outputs.h"
 #include "run_options.h"
 #include "tensors.h"

@@ -15,6 +15,7 @@
 #include "convert.h"
 #include "judge.h"
 #include "machine.h"
+#include "memory.h"
 #include "oracle.h"
 
 static const char help[] =

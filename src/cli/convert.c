@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "memory.h"
 
 const char *type_name(attn_type type) {
     static const char *const names[] = {

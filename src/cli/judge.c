@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "memory.h"
 
 int judge_allocate(const attn_problem *problem, struct oracle_row *row) {
     const size_t features = (size_t)problem->v_dim;

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "memory.h"
+
 /* The header of a plain array is 118 bytes; a mebibyte leaves room for any padding. */
 #define MAX_HEADER (INT64_C(1) << 20)
 #define CHUNK 8192 /* elements converted at a time */
@@ -323,7 +325,7 @@ static int read_data(FILE *file, const struct wanted *wanted, struct npy *tensor
     const size_t size = types[tensor->type].size;
     const int as_stored = stays(tensor->type, wanted);
     const size_t room = as_stored ? size : sizeof(float);
-    void *memory = malloc(count ? (size_t)count * room : 1);
+    void *memory = cli_allocate((size_t)count, room);
     if (!memory)
         return refuse(error, "not enough memory for its %" PRId64 " elements", count);
     for (int64_t done = 0; done < count;) {

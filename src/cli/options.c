@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "memory.h"
 
 static const char *verb_name = "";
 
@@ -114,10 +115,4 @@ int cli_parse_int64_list(const char *text, int64_t **list, size_t *count) {
     *list = numbers;
     *count = n;
     return 0;
-}
-
-void *cli_allocate(size_t count, size_t size) {
-    if (size && count > SIZE_MAX / size)
-        return NULL;
-    return malloc(count && size ? count * size : 1);
 }

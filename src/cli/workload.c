@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "judge.h"
+#include "memory.h"
 #include "timing.h"
 
 float *workload_floats(size_t n) {
-    float *x = aligned_alloc(64, (n * sizeof *x + 64) / 64 * 64);
+    float *x = cli_allocate(n, sizeof *x);
     uint64_t s = 88172645463325252u;
     for (size_t i = 0; x && i < n; i++) {
         s ^= s << 13, s ^= s >> 7, s ^= s << 17;
@@ -45,7 +46,7 @@ attn_status workload_ready(struct workload *w, attn_executor *executor) {
         attn_workspace_size(&w->problem, executor ? executor->n_workers : 1, &w->workspace_size);
     if (status != ATTN_OK)
         return status;
-    w->workspace = malloc(w->workspace_size + 1);
+    w->workspace = cli_allocate(w->workspace_size, 1);
     if (!w->workspace)
         return ATTN_ERROR_MEMORY;
     return attn_forward(&w->problem, w->workspace, w->workspace_size, executor);

@@ -22,7 +22,7 @@ struct workload {
     attn_executor *executor;
 };
 
-/* Floats of [-1.7, 1.7], the same every time; aligned to a cache line. Null without memory. */
+/* Floats of [-1.7, 1.7], the same every time; as cli_allocate() gives them. */
 float *workload_floats(size_t n);
 
 /* Allocates tensors and fills them. Returns 0, or -1 without memory; to be freed in both cases. */
