@@ -190,7 +190,9 @@ check-all: ## check-extra, then check
 
 # Google Benchmark, through a shim in C++; everything else here is C.
 BENCH := $(BUILD)/bench/attn_bench
+# Split at blanks by the shell, but not read by it: a filter may have ( and |.
 BENCH_ARGS ?=
+export BENCH_ARGS
 BENCHMARK_LIBS ?= -lbenchmark -lstdc++
 BENCH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out bench/exp_loop.c,$(wildcard bench/*.c)))
 BENCH_SHIM := $(BUILD)/bench/gbench_shim.o
@@ -237,16 +239,16 @@ $(BENCH): $(BENCH_OBJECTS) $(filter-out -%,$(BENCH_LINK))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJECTS) $(BENCH_LINK) $(BENCHMARK_LIBS) -lm -lpthread
 
 bench: $(BENCH) ## time the library as fractions of what this machine can do (BENCH_ARGS=...)
-	@$(BENCH) $(BENCH_ARGS)
+	@set -f; $(BENCH) $$BENCH_ARGS
 bench-all: $(BENCH) ## the same, everything: some minutes
-	@$(BENCH) --all $(BENCH_ARGS)
+	@set -f; $(BENCH) --all $$BENCH_ARGS
 
 # What the pictures are drawn from: BENCH_JSON, another run's --benchmark_out, or a run of their own.
 # PEERS is a table of other libraries' times (bench/plots/peers.gp), drawn where there is one.
 BENCH_JSON ?= $(BUILD)/bench/plots.json
 PEERS ?= docs/bench/peers.txt
 $(BUILD)/bench/plots.json: $(BENCH)
-	$(BENCH) --benchmark_filter='^(limit|attn|length|modifier)/' --benchmark_out=$@.new $(BENCH_ARGS)
+	@set -f; $(BENCH) --benchmark_filter='^(limit|attn|length|modifier)/' --benchmark_out=$@.new $$BENCH_ARGS
 	mv $@.new $@
 bench-plots: $(BENCH_JSON) ## draw docs/bench/*.svg from such a run: some minutes, gnuplot
 	@command -v gnuplot >/dev/null || { \

@@ -5,6 +5,7 @@ BENCH_PEERS := $(BUILD)/bench/peers/peers
 PEERS_FOLDER := $(BUILD)/peers
 PEERS_TABLE ?= $(PEERS_FOLDER)/table.txt
 PEERS_ARGS ?=
+export PEERS_ARGS
 PEERS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/peers/*.c))
 
 $(BUILD)/bench/peers/main.o: $(BUILT)
@@ -21,7 +22,7 @@ $(BENCH_PEERS): $(PEERS_OBJECTS) $(BUILD)/libattn.a
 # The tunable has everyone's memory, theirs too, asked for in huge pages.
 bench-peers: $(BENCH_PEERS) ## time it next to ONNX Runtime, ggml and OpenBLAS (PEERS_ARGS='--seconds 3 --only tiny')
 	@sh bench/peers/install.sh $(PEERS_FOLDER)
-	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BENCH_PEERS) --peers $(PEERS_FOLDER) --table $(PEERS_TABLE) $(PEERS_ARGS)
+	@set -f; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BENCH_PEERS) --peers $(PEERS_FOLDER) --table $(PEERS_TABLE) $$PEERS_ARGS
 $(PEERS_FOLDER)/table.txt:
 	@$(MAKE) --no-print-directory bench-peers
 bench-peers-plot: $(PEERS_TABLE) ## draw docs/bench/peers.svg from the last such run: gnuplot
