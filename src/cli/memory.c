@@ -19,7 +19,7 @@ enum { CACHE_LINE = 64, HUGE_PAGE = 2 * 1024 * 1024 };
 void *cli_allocate(size_t count, size_t size) {
     if (size && count > (SIZE_MAX - HUGE_PAGE) / size)
         return NULL;
-    const size_t bytes = count * size, unit = bytes < HUGE_PAGE / 2 ? CACHE_LINE : HUGE_PAGE;
+    const size_t bytes = count * size, unit = bytes < HUGE_PAGE / 4 ? CACHE_LINE : HUGE_PAGE;
     const size_t room = (bytes / unit + (bytes % unit != 0 || bytes == 0)) * unit;
     void *p = aligned_alloc(unit, room);
 #if defined(MADV_HUGEPAGE)
