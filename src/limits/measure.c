@@ -152,6 +152,10 @@ static double limit_rate(const struct limit *limit, const struct measure_setting
     return best;
 }
 
+/* The rate of two bursts of the same amount, one after the other: amounts over times. The mean of
+ * the two rates would be more than that, the more the machine's speed moved between them. */
+static double over_both(double a, double b) { return 2 / (1 / a + 1 / b); }
+
 /* Until the number of calls has settled: it grows at most 16-fold each time. */
 static void warm_up(const struct work *work, const struct measure_settings *settings,
                     double *calls) {
@@ -196,7 +200,7 @@ void measure(const struct work *work, const struct limit *limit,
     do {
         const double time = burst(work, settings, &work_calls);
         const double after = limit_rate(limit, settings, limit_calls);
-        limits[n] = !limit->best ? (before + after) / 2 : before > after ? before : after;
+        limits[n] = !limit->best ? over_both(before, after) : before > after ? before : after;
         times[n] = time;
         ratios[n] = work->amount / time / limits[n];
         before = after;
