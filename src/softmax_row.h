@@ -13,9 +13,20 @@
 #include "exp_nonpositive.h"
 #include "kernels.h"
 
-/* exp of SOFTMAX_VECTORS vectors at once; a set may have its own way to the same bits. */
+/* exp, the maximum and the sum of SOFTMAX_VECTORS vectors at once; a set may have its own way to the
+ * same bits. */
 #ifndef SOFTMAX_EXP
 #define SOFTMAX_EXP(x) exp_nonpositive_n(SOFTMAX_VECTORS, x)
+#endif
+#ifndef SOFTMAX_REDUCE_MAX
+#define SOFTMAX_REDUCE_MAX(x, out) SOFTMAX_REDUCE(vf_reduce_max, x, out)
+#define SOFTMAX_REDUCE_ADD(x, out) SOFTMAX_REDUCE(vf_reduce_add, x, out)
+#define SOFTMAX_REDUCE(reduce, x, out)                                                             \
+    do {                                                                                           \
+        UNROLL                                                                                     \
+        for (int i = 0; i < SOFTMAX_VECTORS; i++)                                                  \
+            (out)[i] = reduce((x)[i]);                                                             \
+    } while (0)
 #endif
 
 /* The maximum of the visible scores, NaN not counting; -inf if there is none. Four accumulators,
@@ -58,11 +69,10 @@ static inline float visible_max_of_bits(float *s, struct attn_visible see) {
     return vf_reduce_max(max);
 }
 
-/* The new maximum of a row and what follows from it: the factor is returned, *z is what to subtract
- * from the scores. */
-static inline float raise_maximum(float *s, struct attn_visible see, float *m, float *z) {
+/* The new maximum of a row that sees scores up to `seen`, and what follows from it: the factor is
+ * returned, *z is what to subtract from the scores. */
+static inline float raise_maximum(float seen, float *m, float *z) {
     const float old = *m;
-    const float seen = see.bits ? visible_max_of_bits(s, see) : visible_max(s, see.begin, see.end);
     *m = seen > old ? seen : old;
     /* Where all scores so far are -inf, subtracting -inf would make NaN of them; subtracting 0
      * gives them weight 0. */
@@ -139,34 +149,126 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
     return lifted;
 }
 
-/* A few rows at a time: first the maxima of all, then the exponentials of all. A row's maximum and
- * its sum are chains across the lanes, longer than a CPU can look ahead; this way the next row has
- * work meanwhile, and the scores are still in the first-level cache. */
+/* The new sum of a row and, where it is needed, its first weights lifted. */
+static inline void add_weights(float *w, float sum, struct attn_visible *see, float *l,
+                               float *factor) {
+    *l = vf_first(vf_fma(vf_set1(*l), vf_set1(*factor), vf_set1(sum)));
+    if (*factor < ATTN_LIFT_BELOW && w[see->begin] < ATTN_LIFT_BELOW && !see->bits) {
+        see->lifted = lift(w, see->begin, see->end);
+        *factor *= see->lifted ? ATTN_LIFT : 1;
+    }
+}
+
+/* A row's maximum and its sum are chains across the lanes, longer than a CPU can look ahead. So a
+ * few rows are worked on together, while their scores are in the first-level cache: */
+enum { SOFTMAX_ROWS = SOFTMAX_VECTORS };
+
+/* Whether so many rows see the same keys, those of whole vectors and at the end of a part of one. */
+static inline int rows_are_alike(const struct attn_visible *visible) {
+    int alike = visible[0].begin % VF_LANES == 0 && visible[0].begin < visible[0].end;
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        alike &= visible[i].begin == visible[0].begin && visible[i].end == visible[0].end &&
+                 !visible[i].bits;
+    return alike;
+}
+
+/* A vector of each of such rows: the lanes before `end`, others -inf. */
+ALWAYS_INLINE void load_scores(const float *scores, size_t stride, int32_t j, int32_t end, vf *x) {
+    const int is_cut = end - j < VF_LANES;
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++) {
+        x[i] = vf_load(scores + (size_t)i * stride + j);
+        if (is_cut)
+            x[i] = vf_select(vm_range(j, j, end), x[i], vf_set1(-INFINITY));
+    }
+}
+ALWAYS_INLINE void max_step(const float *scores, size_t stride, int32_t j, int32_t end, vf *max) {
+    vf x[SOFTMAX_ROWS];
+    load_scores(scores, stride, j, end, x);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        max[i] = vf_max_number(x[i], max[i]);
+}
+ALWAYS_INLINE void exp_step(float *scores, size_t stride, int32_t j, int32_t end, const vf *z,
+                            vf *sum) {
+    vf x[SOFTMAX_ROWS];
+    load_scores(scores, stride, j, end, x);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        x[i] = vf_sub(x[i], z[i]);
+    SOFTMAX_EXP(x);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++) {
+        vf_store(scores + (size_t)i * stride + j, x[i]);
+        sum[i] = vf_add(sum[i], x[i]);
+    }
+}
+
+/* Rows that are alike: the vectors of the same keys one after the other. */
+static inline void softmax_alike(float *scores, size_t stride, struct attn_visible *visible,
+                                 float *m, float *l, float *factor) {
+    const int32_t begin = visible[0].begin, end = visible[0].end, body_end = end & -VF_LANES;
+    vf part[SOFTMAX_ROWS], z[SOFTMAX_ROWS];
+    float reduced[SOFTMAX_ROWS];
+    int32_t j = begin;
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        part[i] = vf_set1(-INFINITY);
+    for (; j < body_end; j += VF_LANES)
+        max_step(scores, stride, j, j + VF_LANES, part);
+    if (j < end)
+        max_step(scores, stride, j, end, part);
+    SOFTMAX_REDUCE_MAX(part, reduced);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++) {
+        float row_z;
+        factor[i] = raise_maximum(reduced[i], &m[i], &row_z);
+        z[i] = vf_set1(row_z);
+        part[i] = vf_set1(0.0f);
+    }
+    for (j = begin; j < body_end; j += VF_LANES)
+        exp_step(scores, stride, j, j + VF_LANES, z, part);
+    if (j < end)
+        exp_step(scores, stride, j, end, z, part);
+    SOFTMAX_REDUCE_ADD(part, reduced);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        add_weights(scores + (size_t)i * stride, reduced[i], &visible[i], &l[i], &factor[i]);
+}
+
+/* Others: first the maxima of all, then the exponentials of all. */
+static inline void softmax_each(float *scores, size_t stride, size_t n_rows,
+                                struct attn_visible *visible, float *m, float *l, float *factor) {
+    float z[SOFTMAX_ROWS];
+    for (size_t i = 0; i < n_rows; i++) {
+        float *s = scores + i * stride;
+        const struct attn_visible see = visible[i];
+        factor[i] = 1;
+        if (see.begin < see.end)
+            factor[i] = raise_maximum(see.bits ? visible_max_of_bits(s, see)
+                                               : visible_max(s, see.begin, see.end),
+                                      &m[i], &z[i]);
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        float *s = scores + i * stride;
+        const struct attn_visible see = visible[i];
+        if (see.begin < see.end)
+            add_weights(s, exponentials(s, see.begin, see.end, z[i]), &visible[i], &l[i],
+                        &factor[i]);
+    }
+}
+
 static inline void softmax_rows(float *scores, size_t score_stride, size_t n_rows,
                                 struct attn_visible *visible, float *m, float *l, float *factor) {
-    enum { ROWS = 4 };
-    for (size_t first = 0; first < n_rows; first += ROWS) {
-        const size_t last = n_rows - first < ROWS ? n_rows : first + ROWS;
-        float z[ROWS];
-        for (size_t r = first; r < last; r++) {
-            const struct attn_visible see = visible[r];
-            factor[r] = 1;
-            visible[r].lifted = 0;
-            if (see.begin < see.end)
-                factor[r] = raise_maximum(scores + r * score_stride, see, &m[r], &z[r - first]);
-        }
-        for (size_t r = first; r < last; r++) {
-            const struct attn_visible see = visible[r];
-            if (see.begin < see.end) {
-                float *w = scores + r * score_stride;
-                const float sum = exponentials(w, see.begin, see.end, z[r - first]);
-                l[r] = vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum)));
-                if (factor[r] < ATTN_LIFT_BELOW && w[see.begin] < ATTN_LIFT_BELOW && !see.bits) {
-                    visible[r].lifted = lift(w, see.begin, see.end);
-                    factor[r] *= visible[r].lifted ? ATTN_LIFT : 1;
-                }
-            }
-        }
+    for (size_t r = 0; r < n_rows; r++)
+        visible[r].lifted = 0;
+    for (size_t r = 0; r < n_rows; r += SOFTMAX_ROWS) {
+        float *s = scores + r * score_stride;
+        const size_t n = n_rows - r < SOFTMAX_ROWS ? n_rows - r : SOFTMAX_ROWS;
+        if (n == SOFTMAX_ROWS && rows_are_alike(visible + r))
+            softmax_alike(s, score_stride, visible + r, m + r, l + r, factor + r);
+        else
+            softmax_each(s, score_stride, n, visible + r, m + r, l + r, factor + r);
     }
 }
 

@@ -126,6 +126,22 @@ static inline float vf_reduce_max(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
 
+/* The same of four vectors at once: after each of the first two steps two of them share a register. */
+#define REDUCE_4(op, x, out)                                                                       \
+    do {                                                                                           \
+        const vf ab =                                                                              \
+            op(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xee));    \
+        const vf cd =                                                                              \
+            op(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xee));    \
+        vf all = op(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));       \
+        all = op(all, _mm512_permute_ps(all, 0xee));                                               \
+        all = op(all, _mm512_movehdup_ps(all));                                                    \
+        _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, all)));         \
+    } while (0)
+static inline void vf_reduce_add_4(const vf *x, float *out) { REDUCE_4(_mm512_add_ps, x, out); }
+static inline void vf_reduce_max_4(const vf *x, float *out) { REDUCE_4(_mm512_max_ps, x, out); }
+#undef REDUCE_4
+
 /* A vector of a storage type, exactly, and f32 rounded to one. */
 static inline vf vf_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
