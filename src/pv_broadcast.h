@@ -4,7 +4,8 @@
  * M rows and N vectors of features: the M * N sums stay in registers while the keys pass by, as in
  * qk_broadcast.h. Values are read where they lie.
  *
- * Include after vec.h, which also gives MAX_BLOCK_VECTORS, the largest N.
+ * Include after vec.h, which also gives the largest N: WIDE_VECTORS for up to WIDE_ROWS rows, else
+ * MAX_BLOCK_VECTORS.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_PV_BROADCAST_H
@@ -33,11 +34,9 @@ typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end
 /* One key: its value times the weight of each row. */
 ALWAYS_INLINE void pv_key(const int M, const int N, const int short_row, const float *const *weight,
                           int64_t j, const float *value, size_t last, uintptr_t ahead,
-                          vf acc[][MAX_BLOCK_VECTORS]) {
-    vf x[MAX_BLOCK_VECTORS];
-    if (M >= 2 && M <= 4) {
-        /* A decode step of a group: bound by memory, and several streams of weights besides. One
-         * row alone is faster without, more rows have the values in cache. */
+                          vf acc[][WIDE_VECTORS]) {
+    vf x[WIDE_VECTORS];
+    if (M <= 4) { /* a decode step, bound by memory; more rows have the values in cache */
         UNROLL
         for (int v = 0; v < N; v++)
             vf_prefetch((uintptr_t)value + ahead + v * sizeof(vf));
@@ -61,7 +60,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
                             const struct pv_operands *o, int32_t begin, int32_t end) {
     const size_t last = o->last;
     const float *weight[MAX_BLOCK_ROWS];
-    vf acc[MAX_BLOCK_ROWS][MAX_BLOCK_VECTORS];
+    vf acc[MAX_BLOCK_ROWS][WIDE_VECTORS];
     UNROLL
     for (int r = 0; r < M; r++) {
         weight[r] = o->weights + (size_t)r * o->weight_stride;
@@ -182,12 +181,12 @@ static inline void pv_rows(pv_function *const *blocks, size_t most, const struct
     }
 }
 
-/* The whole tile, MAX_BLOCK_VECTORS vectors of features at a time. blocks and most_rows as in
+/* The whole tile, as many vectors of features at a time as suit the rows. blocks and most_rows as in
  * qk_panels; short_blocks for rows of values that are shorter than a vector. */
 static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
                               pv_function *const *short_blocks, struct pv_operands o,
                               const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
-    const size_t most = MAX_BLOCK_VECTORS * VF_LANES;
+    const size_t most = (n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS) * VF_LANES;
     for (size_t c = 0; c < v_dim; c += most, o.values += most, o.acc += most) {
         const size_t left = v_dim - c < most ? v_dim - c : most;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;

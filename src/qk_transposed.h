@@ -12,13 +12,45 @@
 #include "row_blocks.h"
 #include "unroll.h"
 
-/* Where a cache line of features begins, asks for that line of each of the next n_next keys: a
- * vector of keys is too many streams for the hardware to prefetch. */
-#define prefetch_line(keys, stride, n_next, c)                                                     \
+/* The vector of keys that comes next, of which n_next are there, is asked for while this one is
+ * worked on. */
+enum { LINE = 64 / sizeof(float) };
+
+/* Line by line of all its keys, where a line of features begins here: more streams than hardware
+ * prefetchers follow, so that all depends on this. The faster way for one row. */
+#define prefetch_column(keys, stride, n_next, c)                                                   \
     do {                                                                                           \
-        if ((c) % (64 / sizeof(float)) == 0)                                                       \
-            for (size_t line = 0; line < (n_next); line++)                                         \
-                vf_prefetch((keys) + (int64_t)(VF_LANES + line) * (stride));                       \
+        if ((c) % LINE == 0)                                                                       \
+            for (size_t i = 0; i < (n_next); i++)                                                  \
+                vf_prefetch((keys) + (int64_t)(VF_LANES + i) * (stride) + (c));                    \
+    } while (0)
+
+/* Key by key, in the order in which they lie: a stream on which the hardware runs ahead. As many
+ * lines for each four features as have all asked for when the vector is done. */
+struct lines_ahead {
+    const float *line, *key_end;
+    int64_t to_next_key; /* from the end of a key's last line */
+    size_t keys_left, key_length;
+};
+
+static inline struct lines_ahead lines_ahead(const float *keys, int64_t stride, size_t n_next,
+                                             size_t dim) {
+    const float *first = keys + VF_LANES * stride;
+    const size_t length = (dim + LINE - 1) / LINE * LINE;
+    return (struct lines_ahead){first, first + length, stride - (int64_t)length, n_next, length};
+}
+
+#define prefetch_lines(ahead)                                                                      \
+    do {                                                                                           \
+        for (int i = 0; i < VF_LANES / 4 && (ahead).keys_left; i++) {                              \
+            vf_prefetch((ahead).line);                                                             \
+            (ahead).line += LINE;                                                                  \
+            if ((ahead).line == (ahead).key_end) {                                                 \
+                (ahead).line += (ahead).to_next_key;                                               \
+                (ahead).key_end = (ahead).line + (ahead).key_length;                               \
+                (ahead).keys_left--;                                                               \
+            }                                                                                      \
+        }                                                                                          \
     } while (0)
 
 /* ---- Packing --------------------------------------------------------------------------------- */
@@ -34,8 +66,9 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         size_t c = 0;
         if (n == VF_LANES) {
             const size_t next = n_keys - j - n < VF_LANES ? n_keys - j - n : VF_LANES;
+            struct lines_ahead ahead = lines_ahead(from, stride, next, dim);
             for (; c + 4 <= dim; c += 4) {
-                prefetch_line(from + c, stride, next, c);
+                prefetch_lines(ahead);
                 transpose_keys(from + c, stride, VF_LANES, 4, x);
                 UNROLL
                 for (size_t f = 0; f < 4; f++)
@@ -68,8 +101,12 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
         row[r] = q[r], acc[r] = vf_set1(0.0f);
     size_t c = 0;
     if (n_keys == VF_LANES) {
+        struct lines_ahead ahead = lines_ahead(keys, stride, n_next, dim);
         for (; c + 4 <= dim; c += 4) {
-            prefetch_line(keys + c, stride, n_next, c);
+            if (M == 1)
+                prefetch_column(keys, stride, n_next, c);
+            else
+                prefetch_lines(ahead);
             transpose_keys(keys + c, stride, VF_LANES, 4, key);
             UNROLL
             for (size_t f = 0; f < 4; f++) {

@@ -1,4 +1,4 @@
-/* Accumulates the weighted values of a tile, 16 features at a time.
+/* Accumulates the weighted values of a tile, 16 features at a time, 32 for up to two rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx2.h"
@@ -14,6 +14,8 @@
 #define NAME(M, N) block_##M##x##N,
 UP_TO_12(BLOCK, 1)
 UP_TO_6(BLOCK, 2)
+UP_TO_2(BLOCK, 3)
+UP_TO_2(BLOCK, 4)
 
 /* Rows of fewer than 8 values. */
 #define SHORT(M, N)                                                                                \
@@ -27,10 +29,10 @@ static void pv_ranges(const float *weights, size_t weight_stride,
                       const struct attn_visible *visible, size_t n_rows, const float *values,
                       int64_t value_stride, size_t v_dim, const float *factor, float *acc,
                       size_t acc_stride) {
-    static pv_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {{UP_TO_12(NAME, 1)},
-                                                                           {UP_TO_6(NAME, 2)}};
+    static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
+        {UP_TO_12(NAME, 1)}, {UP_TO_6(NAME, 2)}, {UP_TO_2(NAME, 3)}, {UP_TO_2(NAME, 4)}};
     static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
-    static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 6};
+    static const size_t most_rows[WIDE_VECTORS] = {12, 6, 2, 2};
     const struct pv_operands tile = {.weights = weights,
                                      .weight_stride = weight_stride,
                                      .values = values,

@@ -22,6 +22,10 @@ enum { VF_LANES = 8 };
 /* The widest register block: 6 rows of 2 vectors, 12 + 2 + 1 of 16 registers. */
 #define MAX_BLOCK_VECTORS 2
 
+/* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
+#define WIDE_ROWS 2
+#define WIDE_VECTORS 4
+
 /* Lanes i with begin <= first + i < end. */
 static inline vm vm_range(int32_t first, int32_t begin, int32_t end) {
     const __m256i j =

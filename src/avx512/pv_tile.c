@@ -1,4 +1,4 @@
-/* Accumulates the weighted values of a tile, 64 features at a time.
+/* Accumulates the weighted values of a tile, 64 features at a time, 128 for up to three rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx512.h"
@@ -16,6 +16,10 @@ UP_TO_12(BLOCK, 1)
 UP_TO_12(BLOCK, 2)
 UP_TO_8(BLOCK, 3)
 UP_TO_6(BLOCK, 4)
+UP_TO_3(BLOCK, 5)
+UP_TO_3(BLOCK, 6)
+UP_TO_3(BLOCK, 7)
+UP_TO_3(BLOCK, 8)
 
 /* Rows of fewer than 16 values. */
 #define SHORT(M, N)                                                                                \
@@ -29,10 +33,11 @@ static void pv_ranges(const float *weights, size_t weight_stride,
                       const struct attn_visible *visible, size_t n_rows, const float *values,
                       int64_t value_stride, size_t v_dim, const float *factor, float *acc,
                       size_t acc_stride) {
-    static pv_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
-        {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
+    static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
+        {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)},
+        {UP_TO_3(NAME, 5)},  {UP_TO_3(NAME, 6)},  {UP_TO_3(NAME, 7)}, {UP_TO_3(NAME, 8)}};
     static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
-    static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 12, 8, 6};
+    static const size_t most_rows[WIDE_VECTORS] = {12, 12, 8, 6, 3, 3, 3, 3};
     const struct pv_operands tile = {.weights = weights,
                                      .weight_stride = weight_stride,
                                      .values = values,

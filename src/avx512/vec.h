@@ -23,6 +23,10 @@ enum { VF_LANES = 16 };
 /* The widest register block: 6 rows of 4 vectors, 24 + 4 + 1 of 32 registers. */
 #define MAX_BLOCK_VECTORS 4
 
+/* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
+#define WIDE_ROWS 3
+#define WIDE_VECTORS 8
+
 /* The first n lanes; all from 16 on. */
 static inline vm vm_first(size_t n) { return n >= VF_LANES ? (vm)0xffff : (vm)((1u << n) - 1); }
 
