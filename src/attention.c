@@ -211,7 +211,7 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
             job, rows, begin + (here.begin - begin) / ATTN_SCORE_PAD * ATTN_SCORE_PAD, here.end);
         for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(rows, r);
-            if (next.begin < next.end && (size_t)rows->n >= job->kernels->pack_min_rows)
+            if (next.begin < next.end && attn_packs(job, rows))
                 prefetch_keys(job, rows, next.begin, next.end, r, r + block.n);
             r += block.n;
             if (r < rows->n) {

@@ -58,6 +58,14 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     return w;
 }
 
+/* Whether a tile is packed for the rows of a task. From memory it is not worth it until more rows
+ * share it: packing waits for the keys and has nothing else to do meanwhile, while the scores of a
+ * few rows keep the multiply-adds busy. */
+static inline bool attn_packs(const struct attn_job *job, const struct attn_rows *rows) {
+    const size_t least = job->kernels->pack_min_rows;
+    return (size_t)rows->n >= (job->plan->keys_stay_cached ? least : 2 * least - 1);
+}
+
 /* The query row that row r of a task or block stands for. */
 static inline int64_t attn_query_of(const struct attn_job *job, const struct attn_rows *rows,
                                     int64_t r) {

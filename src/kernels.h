@@ -50,8 +50,8 @@ struct attn_kernels {
     const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
     uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
 
-    /* From this many rows on a tile is packed once and read by qk_packed; below, qk_strided reads
-     * the keys where they are. Both give the same bits. */
+    /* From this many rows on it pays to pack a tile that is in cache, for qk_packed; below,
+     * qk_strided reads the keys where they are. Both give the same bits. */
     size_t pack_min_rows;
 
     /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads, as

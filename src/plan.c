@@ -4,6 +4,7 @@
 #include "plan.h"
 
 #include "integers.h"
+#include "storage.h"
 
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
 enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
@@ -15,6 +16,9 @@ enum { TILE_BYTES = 512 * 1024 };
  * scratch would then be more than SCRATCH_BYTES: so a worker stays below 1.5 MiB for up to 1024
  * features, and mostly in a second-level cache. */
 enum { STATE_BYTES = 532 * 1024, SCRATCH_BYTES = 1500 * 1024 };
+
+/* Keys of a call that fit in a second-level cache beside what else is there. */
+enum { CACHED_KEY_BYTES = 1024 * 1024 };
 
 /* Packing a tile costs as much as about five rows of it: with 1024 rows that is half a per cent,
  * and below 96 a task is not worth its own packing. */
@@ -105,6 +109,10 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
     const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
+
+    plan->keys_stay_cached =
+        (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap * (double)c->p.qk_dim <=
+        CACHED_KEY_BYTES / (double)attn_type_bytes(c->p.k.type);
 
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;

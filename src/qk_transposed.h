@@ -1,7 +1,7 @@
 /* Keys turned, four features at a time, into vectors of one feature of several keys: into packed
  * panels for many query rows, or straight into the scores of a few. For instruction sets that
  * broadcast queries from memory; on the vectors of vec.h and the transpose_keys of transpose.h,
- * which are included before this.
+ * which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or 12.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_QK_TRANSPOSED_H
@@ -86,8 +86,6 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
 
 /* ---- Scores of a few rows -------------------------------------------------------------------- */
 
-enum { MAX_STRIDED_ROWS = 8 };
-
 /* M rows against one vector of keys, of which n_keys are there; n_next come after them. A decode
  * step is as fast as the keys can be read once: they are transposed in registers and used at once
  * by all rows, in the order of arithmetic of qk_broadcast.h. */
@@ -149,15 +147,35 @@ STRIDED_BLOCK(5)
 STRIDED_BLOCK(6)
 STRIDED_BLOCK(7)
 STRIDED_BLOCK(8)
+#if MAX_STRIDED_ROWS == 12
+STRIDED_BLOCK(9)
+STRIDED_BLOCK(10)
+STRIDED_BLOCK(11)
+STRIDED_BLOCK(12)
+#endif
 #undef STRIDED_BLOCK
 
 static inline void strided_rows(const float *const *q, size_t n_rows, const float *keys,
                                 int64_t stride, size_t n_keys, size_t dim, float scale,
                                 float *scores, size_t score_stride) {
     static strided_function *const blocks[MAX_STRIDED_ROWS] = {
-        strided_1, strided_2, strided_3, strided_4, strided_5, strided_6, strided_7, strided_8};
-    for (size_t r = 0; r < n_rows; r += MAX_STRIDED_ROWS) {
-        const size_t m = n_rows - r < MAX_STRIDED_ROWS ? n_rows - r : MAX_STRIDED_ROWS;
+        strided_1,
+        strided_2,
+        strided_3,
+        strided_4,
+        strided_5,
+        strided_6,
+        strided_7,
+        strided_8,
+#if MAX_STRIDED_ROWS == 12
+        strided_9,
+        strided_10,
+        strided_11,
+        strided_12,
+#endif
+    };
+    for (size_t r = 0, m; r < n_rows; r += m) {
+        m = next_block(n_rows - r, MAX_STRIDED_ROWS);
         for (size_t j = 0; j < n_keys; j += VF_LANES) {
             const size_t left = n_keys - j;
             const size_t n = left < VF_LANES ? left : VF_LANES;

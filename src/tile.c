@@ -41,7 +41,7 @@ void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch 
     const attn_problem *p = &job->c->p;
     const int64_t n = tile->end - tile->begin;
     tile->is_ready = true;
-    if ((size_t)rows->n < job->kernels->pack_min_rows)
+    if (!attn_packs(job, rows))
         return;
     tile->is_packed = true;
     if (tile->keys) {

@@ -22,6 +22,9 @@ enum { VF_LANES = 8 };
 /* The widest register block: 6 rows of 2 vectors, 12 + 2 + 1 of 16 registers. */
 #define MAX_BLOCK_VECTORS 2
 
+/* Rows that meet keys as they are transposed: 8 sums, 4 keys and what transposing takes. */
+#define MAX_STRIDED_ROWS 8
+
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 2
 #define WIDE_VECTORS 4

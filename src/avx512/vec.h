@@ -23,6 +23,9 @@ enum { VF_LANES = 16 };
 /* The widest register block: 6 rows of 4 vectors, 24 + 4 + 1 of 32 registers. */
 #define MAX_BLOCK_VECTORS 4
 
+/* Rows that meet keys as they are transposed: 12 sums, 4 keys and what transposing takes. */
+#define MAX_STRIDED_ROWS 12
+
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 3
 #define WIDE_VECTORS 8
