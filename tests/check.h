@@ -106,7 +106,8 @@ bool check_use_isa(const char *name);
     for (const char *const *isa_at = attn_isa_list(), *name = *isa_at;                             \
          name && check_use_isa(name); name = *++isa_at)
 
-/* The sets this machine can run, best first; the scalar one is last. */
+/* The sets this machine can run, best first, down to the scalar one. Those that are chosen by name
+ * only come after it: their kernels are those of others, but for their dot products. */
 size_t check_kernel_sets(const struct attn_kernels **sets);
 
 /* ---- Problems -------------------------------------------------------------------------------- */
@@ -265,12 +266,14 @@ struct reference {
     struct oracle_row *rows;
     double *out, *numbers;
     unsigned char *sees;
+    int arithmetic; /* whose bounds these are */
 };
 struct reference reference_make(const struct trial *t);
 void reference_free(struct reference *reference);
 
-/* Every output within the bound of attn.h. Returns the largest error as a share of the bound. */
-double trial_compare(const struct trial *t, const struct reference *reference);
+/* Every output within the bound of attn.h, that of the set in use, which computed them: for other
+ * bounds the reference is made again. Returns the largest error as a share of the bound. */
+double trial_compare(const struct trial *t, struct reference *reference);
 
 /* Runs a filled trial on every set and compares. */
 void trial_on_every_isa(struct trial *t);

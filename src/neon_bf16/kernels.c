@@ -1,0 +1,9 @@
+/* The NEON kernel set with products of bf16.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "neon.h"
+#include "neon_bf16.h"
+#include "required_features.h"
+
+ATTN_DEFINE_DOT_KERNELS(neon, neon_bf16, ATTN_BF16, 2);
+ATTN_DEFINE_KERNELS_ON(neon, neon_bf16, 8, &dot_kernels_neon_bf16);
