@@ -59,6 +59,7 @@ static inline attn_input backward_out(const attn_problem *p) {
 struct turned_sight {
     struct attn_visible visible[ATTN_BACKWARD_ROWS];
     uint64_t bits[ATTN_BACKWARD_ROWS][ATTN_BIT_WORDS(ATTN_BACKWARD_KEYS)];
+    bool is_full; /* every row sees every key */
 };
 
 /* Which query rows each key of a block is seen by. */
