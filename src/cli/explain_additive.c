@@ -1,0 +1,252 @@
+/* attn explain additive: attention by a hidden layer instead of a product.
+ *
+ *     score(q, k) = w . tanh(W1 q + W2 k)        (Bahdanau, Cho and Bengio, 2014)
+ *
+ * SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "explain.h"
+#include "memory.h"
+#include "normal.h"
+#include "svg.h"
+#include "timing.h"
+
+enum { TOKENS = 128, DIM = 64, HIDDEN = 64, RANK_TOKENS = 48, RANK_DIM = 8, REPEATS = 5 };
+
+/* A hidden layer of so many units; w1 and w2 are [HIDDEN][d]. */
+struct layer {
+    const float *w1, *w2, *w;
+};
+
+/* y[n][HIDDEN] = x[n][d] W^T */
+static void product(int n, int d, const float *x, const float *weights, float *y) {
+    for (int i = 0; i < n; i++) {
+        for (int u = 0; u < HIDDEN; u++) {
+            float sum = 0;
+            for (int c = 0; c < d; c++)
+                sum += x[i * d + c] * weights[u * d + c];
+            y[i * HIDDEN + u] = sum;
+        }
+    }
+}
+
+/* scores[n][n]. W1 q and W2 k are products of matrices, made once for each token; the tanh of their
+ * sum has to be taken for each pair. */
+static void additive_scores(int n, int d, const struct layer *layer, const float *q, const float *k,
+                            float *hidden, float *scores) {
+    float *a = hidden, *b = hidden + n * HIDDEN;
+    product(n, d, q, layer->w1, a);
+    product(n, d, k, layer->w2, b);
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int u = 0; u < HIDDEN; u++)
+                sum += layer->w[u] * tanhf(a[i * HIDDEN + u] + b[j * HIDDEN + u]);
+            scores[i * n + j] = sum;
+        }
+    }
+}
+
+/* The formula as it stands, in double precision, for one pair. */
+static double additive_score(int d, const struct layer *layer, const float *q, const float *k) {
+    double score = 0;
+    for (int u = 0; u < HIDDEN; u++) {
+        double sum = 0;
+        for (int c = 0; c < d; c++)
+            sum += (double)layer->w1[u * d + c] * (double)q[c] +
+                   (double)layer->w2[u * d + c] * (double)k[c];
+        score += (double)layer->w[u] * tanh(sum);
+    }
+    return score;
+}
+
+static void dot_scores(int n, int d, const float *q, const float *k, float *scores) {
+    const float scale = (float)(1 / sqrt(d));
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int c = 0; c < d; c++)
+                sum += q[i * d + c] * k[j * d + c];
+            scores[i * n + j] = scale * sum;
+        }
+    }
+}
+
+/* The numerical rank of scores[n][n], by elimination with the largest pivot: how many pivots are
+ * above 1e-5 of the first. */
+static int rank_of(int n, const float *scores) {
+    double a[RANK_TOKENS][RANK_TOKENS], first = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            a[i][j] = (double)scores[i * n + j];
+    for (int step = 0; step < n; step++) {
+        int row = step, column = step;
+        for (int i = step; i < n; i++)
+            for (int j = step; j < n; j++)
+                if (fabs(a[i][j]) > fabs(a[row][column]))
+                    row = i, column = j;
+        const double pivot = a[row][column];
+        first = step ? first : fabs(pivot);
+        if (fabs(pivot) <= 1e-5 * first)
+            return step;
+        for (int j = 0; j < n; j++) {
+            const double t = a[step][j];
+            a[step][j] = a[row][j], a[row][j] = t;
+        }
+        for (int i = 0; i < n; i++) {
+            const double t = a[i][step];
+            a[i][step] = a[i][column], a[i][column] = t;
+        }
+        for (int i = step + 1; i < n; i++)
+            for (int j = n - 1; j >= step; j--)
+                a[i][j] -= a[i][step] / pivot * a[step][j];
+    }
+    return n;
+}
+
+/* ---- Measuring ------------------------------------------------------------------------------- */
+
+struct arena {
+    float *q, *k, *v, *out, *w1, *w2, *w, *hidden, *scores;
+};
+
+static int arena_make(struct arena *a) {
+    float **const parts[] = {&a->q,  &a->k, &a->v,      &a->out,   &a->w1,
+                             &a->w2, &a->w, &a->hidden, &a->scores};
+    const size_t sizes[] = {TOKENS * DIM, TOKENS * DIM,        TOKENS * DIM,
+                            TOKENS * DIM, HIDDEN * DIM,        HIDDEN * DIM,
+                            HIDDEN,       2 * TOKENS * HIDDEN, TOKENS * TOKENS};
+    struct normal random = {3};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        *parts[i] = cli_allocate(sizes[i], sizeof(float));
+        if (!*parts[i])
+            return cli_fail(-1, "not enough memory");
+        normal_fill(&random, *parts[i], sizes[i]);
+    }
+    /* Sums of variance 1/2 each, where tanh is curved but not flat. */
+    for (int i = 0; i < HIDDEN * DIM; i++)
+        a->w1[i] *= (float)(1 / sqrt(2.0 * DIM)), a->w2[i] *= (float)(1 / sqrt(2.0 * DIM));
+    for (int u = 0; u < HIDDEN; u++)
+        a->w[u] *= (float)(1 / sqrt(HIDDEN));
+    return 0;
+}
+
+static void arena_free(struct arena *a) {
+    free(a->q), free(a->k), free(a->v), free(a->out), free(a->w1), free(a->w2), free(a->w);
+    free(a->hidden), free(a->scores);
+}
+
+struct measured {
+    double additive, dot, library; /* seconds, the best of some */
+    double error;                  /* of the additive scores */
+    int rank_dot, rank_additive;
+};
+
+static int measure(struct arena *a, struct measured *m) {
+    const struct layer layer = {a->w1, a->w2, a->w};
+    const attn_problem p =
+        attn_problem_bhld(1, 1, 1, TOKENS, TOKENS, DIM, DIM, a->q, a->k, a->v, a->out);
+    size_t size;
+    attn_status status = attn_workspace_size(&p, 1, &size);
+    void *workspace = status == ATTN_OK ? cli_allocate(size, 1) : NULL;
+    if (!workspace)
+        return cli_fail(-1, "%s", attn_status_string(status ? status : ATTN_ERROR_MEMORY));
+    *m = (struct measured){INFINITY, INFINITY, INFINITY, 0, 0, 0};
+    for (int i = 0; i < REPEATS && status == ATTN_OK; i++) {
+        const double start = timing_now();
+        additive_scores(TOKENS, DIM, &layer, a->q, a->k, a->hidden, a->scores);
+        const double additive = timing_now();
+        for (int pair = 0; pair < TOKENS * TOKENS && i == 0; pair += 101)
+            m->error = fmax(m->error, fabs((double)a->scores[pair] -
+                                           additive_score(DIM, &layer, a->q + pair / TOKENS * DIM,
+                                                          a->k + pair % TOKENS * DIM)));
+        const double between = timing_now();
+        dot_scores(TOKENS, DIM, a->q, a->k, a->scores);
+        const double dot = timing_now();
+        status = attn_forward(&p, workspace, size, NULL);
+        const double library = timing_now();
+        m->additive = fmin(m->additive, additive - start);
+        m->dot = fmin(m->dot, dot - between);
+        m->library = fmin(m->library, library - dot);
+    }
+    free(workspace);
+    if (status != ATTN_OK)
+        return cli_fail(-1, "%s", attn_status_string(status));
+
+    dot_scores(RANK_TOKENS, RANK_DIM, a->q, a->k, a->scores);
+    m->rank_dot = rank_of(RANK_TOKENS, a->scores);
+    additive_scores(RANK_TOKENS, RANK_DIM, &layer, a->q, a->k, a->hidden, a->scores);
+    m->rank_additive = rank_of(RANK_TOKENS, a->scores);
+    return 0;
+}
+
+static int draw(const struct report *r, const struct measured *m) {
+    static const char *const names[] = {"w . tanh(W1 q + W2 k), plain C: scores only",
+                                        "q . k, plain C: scores only",
+                                        "q . k, this library: scores, softmax and values"};
+    const double us[] = {m->additive * 1e6, m->dot * 1e6, m->library * 1e6};
+    static const char *const colours[] = {SVG_ORANGE, SVG_GREEN, SVG_BLUE};
+    struct svg svg;
+    svg_open(&svg, r->pictures, "additive", 700, 215,
+             "128 x 128 scores of 64 features, microseconds on one thread");
+    for (int i = 0; i < 3; i++) {
+        const double y = 48 + 52 * i, width = 560 * us[i] / us[0];
+        svg_text(&svg, 16, y + 12, SVG_LEFT, SVG_INK, "%s", names[i]);
+        svg_rectangle(&svg, 16, y + 19, width, 20, colours[i]);
+        svg_text(&svg, 16 + width + 6, y + 34, SVG_LEFT, SVG_INK, "%.0f", us[i]);
+    }
+    return svg_close(&svg);
+}
+
+int explain_additive(struct report *r) {
+    static const struct report_column columns[] = {
+        {"work", "scores of 128 x 128 tokens", REPORT_TEXT, 36, 0},
+        {"parameters", "parameters", REPORT_FIXED, 10, 0},
+        {"per_pair", "multiply-adds and tanh a pair", REPORT_TEXT, 30, 0},
+        {"us", "us", REPORT_FIXED, 8, 0},
+        {0},
+    };
+    struct arena arena = {0};
+    struct measured m;
+    const int failed = arena_make(&arena) || measure(&arena, &m);
+    arena_free(&arena);
+    if (failed)
+        return -1;
+    report_lesson(r, "additive", "a hidden layer instead of a product");
+    report_say(r,
+               "Attention began with scores w . tanh(W1 q + W2 k), a hidden layer of %d units "
+               "for each pair of query and key. W1 q and W2 k are made once for each token, but "
+               "the tanh of their sum belongs to the pair. With d_k = %d:",
+               HIDDEN, DIM);
+    report_table(r, "work", columns);
+    report_row(r, (const char *[]){"w . tanh(W1 q + W2 k), plain C", "64 and 64 tanh"},
+               (double[]){2 * HIDDEN * DIM + HIDDEN, m.additive * 1e6});
+    report_row(r, (const char *[]){"q . k / sqrt(d_k), plain C", "64"}, (double[]){0, m.dot * 1e6});
+    report_row(r, (const char *[]){"the whole attention, this library", "128 and an exp"},
+               (double[]){0, m.library * 1e6});
+    report_end_table(r);
+    report_value(r, "additive_error", m.error);
+    report_value(r, "additive_over_dot", m.additive / m.dot);
+    report_value(r, "additive_over_library", m.additive / m.library);
+    report_say(r,
+               "Why one is a product of matrices: with %d features the %d x %d scores q . k have "
+               "rank %d, they are the product of a %d x %d and a %d x %d matrix, and every trick "
+               "for such products (blocks in registers, wide multiply-adds) applies. The "
+               "additive scores of the same vectors have rank %d: no such factors exist.",
+               RANK_DIM, RANK_TOKENS, RANK_TOKENS, m.rank_dot, RANK_TOKENS, RANK_DIM, RANK_DIM,
+               RANK_TOKENS, m.rank_additive);
+    report_value(r, "rank_tokens", RANK_TOKENS);
+    report_value(r, "rank_dim", RANK_DIM);
+    report_value(r, "rank_dot", m.rank_dot);
+    report_value(r, "rank_additive", m.rank_additive);
+    if (r->pictures && draw(r, &m))
+        return -1;
+    report_conclude(r, m.error < 1e-5 && m.rank_dot == RANK_DIM && m.rank_additive > 2 * RANK_DIM,
+                    "additive scores cost %d parameters and here %.0f times the time of plain dot "
+                    "products, %.0f times that of the whole attention; what they buy at small d_k, "
+                    "scores that do not grow with it, 1/sqrt(d_k) gives for one multiplication.",
+                    2 * HIDDEN * DIM + HIDDEN, m.additive / m.dot, m.additive / m.library);
+    return 0;
+}
