@@ -108,37 +108,41 @@ static int measure(struct report *r, struct measured *m, double *farthest) {
 struct head {
     struct moments score;      /* of q . k over all pairs */
     double q_square, k_square; /* mean square of a feature */
-    double independent;        /* sd if every feature were independent, with mean 0 and its own
-                                  mean square: the root of sum_c E[q_c^2] E[k_c^2] */
-    double level;              /* sd of the part that depends on the query alone or the key alone */
+    double independent;        /* the variance if features were independent with mean 0, each with
+                                  its own mean square: sum_c E[q_c^2] E[k_c^2] */
+    double levels;             /* the part of the variance that a whole query or key has in common:
+                                  variance of the means of rows, plus that of columns */
 };
 
 static struct head head_of(const float *q, const float *k, const float *raw, int64_t n, int64_t d) {
     struct head h = {.score = moments_of(raw, n * n)};
-    double independent = 0;
     for (int64_t c = 0; c < d; c++) {
         double q_sum = 0, k_sum = 0;
         for (int64_t i = 0; i < n; i++) {
             q_sum += (double)q[i * d + c] * (double)q[i * d + c];
             k_sum += (double)k[i * d + c] * (double)k[i * d + c];
         }
-        independent += q_sum / (double)n * (k_sum / (double)n);
+        h.independent += q_sum / (double)n * (k_sum / (double)n);
         h.q_square += q_sum / (double)(n * d), h.k_square += k_sum / (double)(n * d);
     }
-    h.independent = sqrt(independent);
-    double rows = 0, columns = 0;
     for (int64_t i = 0; i < n; i++) {
         double row = 0, column = 0;
         for (int64_t j = 0; j < n; j++)
             row += (double)raw[i * n + j], column += (double)raw[j * n + i];
         row = row / (double)n - h.score.mean, column = column / (double)n - h.score.mean;
-        rows += row * row / (double)n, columns += column * column / (double)n;
+        h.levels += (row * row + column * column) / (double)n;
     }
-    h.level = sqrt(rows + columns);
     return h;
 }
 
-static int real_model(struct report *r) {
+/* Means over the heads. */
+struct model {
+    int64_t dim;
+    double variance, independent, levels, q_square, k_square, worst_mean;
+};
+
+static void show_model(struct report *r, const attn_problem *p, const float *raw,
+                       const float *scaled) {
     static const struct report_column columns[] = {
         {"head", "head", REPORT_FIXED, 4, 0},
         {"mean", "mean q.k", REPORT_FIXED, 9, 2},
@@ -146,10 +150,51 @@ static int real_model(struct report *r) {
         {"sd_scaled", "sd scaled", REPORT_FIXED, 9, 3},
         {"q_square", "mean q^2", REPORT_FIXED, 9, 2},
         {"k_square", "mean k^2", REPORT_FIXED, 9, 2},
-        {"sd_independent", "sd if indep.", REPORT_FIXED, 12, 2},
-        {"sd_level", "sd of levels", REPORT_FIXED, 12, 2},
+        {"sd_independent", "sd if independent", REPORT_FIXED, 18, 2},
+        {"share_levels", "of variance, levels", REPORT_FIXED, 20, 2},
         {0},
     };
+    const int64_t n = p->q_len, d = p->qk_dim, pairs = n * n;
+    const double heads = (double)p->q_heads;
+    struct model m = {.dim = d};
+    report_say(r,
+               "A real model, the text recogniser of attn demo: %" PRId64 " heads, %" PRId64
+               " x %" PRId64 " pairs each, d_k = %" PRId64 ", sqrt(d_k) = %.2f:",
+               p->q_heads, n, n, d, sqrt((double)d));
+    report_table(r, "real_heads", columns);
+    for (int64_t i = 0; i < p->q_heads; i++) {
+        const struct head h =
+            head_of((const float *)p->q.data + i * p->q.stride_head,
+                    (const float *)p->k.data + i * p->k.stride_head, raw + i * pairs, n, d);
+        const struct moments s = moments_of(scaled + i * pairs, pairs);
+        report_row(r, NULL,
+                   (double[]){(double)i, h.score.mean, sqrt(h.score.variance), sqrt(s.variance),
+                              h.q_square, h.k_square, sqrt(h.independent),
+                              h.levels / h.score.variance});
+        m.variance += h.score.variance / heads, m.independent += h.independent / heads;
+        m.levels += h.levels / heads;
+        m.q_square += h.q_square / heads, m.k_square += h.k_square / heads;
+        m.worst_mean = fmax(m.worst_mean, fabs(h.score.mean));
+    }
+    report_end_table(r);
+    report_value(r, "real_d_k", (double)d);
+    report_value(r, "real_sd", sqrt(m.variance));
+    report_value(r, "real_sd_independent", sqrt(m.independent));
+    report_value(r, "real_share_levels", m.levels / m.variance);
+    report_say(
+        r,
+        "Their spread, %.2f, is near sqrt(d_k), but not for the reason above. The features' "
+        "mean squares are %.2f and %.2f and not 1: independent, they would give %.2f. They "
+        "are not independent: what they have in common adds the rest. Nor is the mean 0 (it "
+        "is up to %.2f), and %.0f %% of the variance are levels that a whole query or a "
+        "whole key has in common; the former shift a row of scores, which changes no weight. "
+        "The scale is right for a model at its start; training then moves q and k as it "
+        "needs.",
+        sqrt(m.variance), m.q_square, m.k_square, sqrt(m.independent), m.worst_mean,
+        100 * m.levels / m.variance);
+}
+
+static int real_model(struct report *r) {
     static const struct tensor_layout plain_layout = {0, 0, 0};
     char folder[2048], paths[3][2100];
     if (shipped_find(SHIPPED_LONG, "this lesson needs them", folder, sizeof folder))
@@ -158,44 +203,20 @@ static int real_model(struct report *r) {
         snprintf(paths[i], sizeof paths[i], "%s/%c.npy", folder, "qkv"[i]);
     struct tensors t = {.q_path = paths[0], .k_path = paths[1], .v_path = paths[2]};
     attn_problem p;
-    if (tensors_read(&t, 0, 0) || tensors_problem(&t, &plain_layout, &p))
-        return tensors_free(&t), -1;
-
-    const int64_t n = p.q_len, d = p.qk_dim, pairs = n * n;
+    if (tensors_read(&t, 0, 0) || tensors_problem(&t, &plain_layout, &p)) {
+        tensors_free(&t);
+        return -1;
+    }
+    const int64_t pairs = p.q_len * p.kv_cap;
     const size_t room = (size_t)(p.q_heads * pairs);
     float *raw = cli_allocate(room, sizeof *raw), *scaled = cli_allocate(room, sizeof *scaled);
-    float *out = cli_allocate((size_t)(p.q_heads * n * p.v_dim), sizeof *out);
+    float *out = cli_allocate((size_t)(p.q_heads * p.q_len * p.v_dim), sizeof *out);
     int failed = !raw || !scaled || !out ? cli_fail(-1, "not enough memory") : 0;
     p.out.data = out;
-    p.weights.stride_token = n, p.weights.stride_head = pairs;
-    failed = failed || both_scores(p, raw, scaled);
-    if (!failed) {
-        double rms = 0, independent = 0, levels = 0, squares = 0;
-        report_say(r,
-                   "A real model, the text recogniser of attn demo: %" PRId64 " heads, "
-                   "%" PRId64 " x %" PRId64 " pairs each, d_k = %" PRId64 ", sqrt(d_k) = %.2f:",
-                   p.q_heads, n, n, d, sqrt((double)d));
-        report_table(r, "real_heads", columns);
-        for (int64_t i = 0; i < p.q_heads; i++) {
-            const struct head h =
-                head_of((const float *)p.q.data + i * p.q.stride_head,
-                        (const float *)p.k.data + i * p.k.stride_head, raw + i * pairs, n, d);
-            const struct moments s = moments_of(scaled + i * pairs, pairs);
-            report_row(r, NULL,
-                       (double[]){(double)i, h.score.mean, sqrt(h.score.variance), sqrt(s.variance),
-                                  h.q_square, h.k_square, h.independent, h.level});
-            rms += h.score.variance / (double)p.q_heads;
-            independent += h.independent * h.independent / (double)p.q_heads;
-            levels += h.level * h.level / (double)p.q_heads;
-            squares += h.q_square * h.k_square / (double)p.q_heads;
-        }
-        report_end_table(r);
-        report_value(r, "real_d_k", (double)d);
-        report_value(r, "real_sd", sqrt(rms));
-        report_value(r, "real_sd_independent", sqrt(independent));
-        report_value(r, "real_sd_levels", sqrt(levels));
-        report_value(r, "real_mean_square_product", squares);
-    }
+    p.weights.stride_token = p.kv_cap, p.weights.stride_head = pairs;
+    failed = failed || both_scores(p, raw, scaled) ? -1 : 0;
+    if (!failed)
+        show_model(r, &p, raw, scaled);
     free(raw), free(scaled), free(out);
     tensors_free(&t);
     return failed;
@@ -214,7 +235,8 @@ static int draw(const struct report *r, const struct measured *m) {
         .width = 500,
         .height = 290,
         .across = {"d_k, features of a head", SMALLEST, LARGEST, 2, 4},
-        .up = {"variance of the scores (bars: standard error)", 0.25, 4096, 4, 4},
+        .up = {"variance of the scores (standard errors are smaller than the dots)", 0.25, 4096, 4,
+               4},
     };
     svg_chart_axes(&chart);
     const double ends[] = {SMALLEST, LARGEST}, ones[] = {1, 1};

@@ -40,7 +40,7 @@ static void make_maps(void) {
     w_q[K_NOUN][ADJECTIVE] = 8;
     w_q[K_ADJECTIVE][NOUN] = 9; /* a noun its adjective and, less so, its article */
     w_q[K_ARTICLE][NOUN] = 6;
-    w_q[K_ANIMAL][VERB] = 9;   /* a verb who does it */
+    w_q[K_ANIMAL][VERB] = 16;  /* a verb who does it */
     w_q[K_THING][PRONOUN] = 9; /* this pronoun a thing */
     w_q[K_VERB][CONJUNCTION] = 8;
     w_q[K_COSINE][COSINE] = w_q[K_SINE][SINE] = (float)(8 * cos(AHEAD));

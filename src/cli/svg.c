@@ -76,12 +76,12 @@ void svg_line(struct svg *svg, double x1, double y1, double x2, double y2, const
                 x1, y1, x2, y2, colour, width);
 }
 
-/* Between white and dark blue. */
+/* Between nearly white and dark blue. */
 static void shade(double weight, char colour[8]) {
-    static const double dark[] = {8, 64, 129};
+    static const double pale[] = {238, 242, 247}, dark[] = {8, 64, 129};
     int channel[3];
     for (int i = 0; i < 3; i++)
-        channel[i] = (int)(255 + (dark[i] - 255) * weight) & 255;
+        channel[i] = (int)(pale[i] + (dark[i] - pale[i]) * weight) & 255;
     snprintf(colour, 8, "#%02x%02x%02x", channel[0], channel[1], channel[2]);
 }
 
