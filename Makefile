@@ -158,7 +158,7 @@ examples: $(EXAMPLES) ## build the programs of examples/ into $(BUILD)/examples
 CRITERION_CFLAGS ?= $(shell pkg-config --cflags criterion 2>/dev/null)
 CRITERION_LIBS ?= $(shell pkg-config --libs criterion 2>/dev/null || echo -lcriterion)
 TEST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c))
-TEST_LINK := $(patsubst %,$(BUILD)/src/cli/%.o,oracle npy memory) $(BUILD)/libattn.a $(OPENMP_LINK)
+TEST_LINK := $(patsubst %,$(BUILD)/src/cli/%.o,oracle oracle_gradient judge npy memory) $(BUILD)/libattn.a $(OPENMP_LINK)
 $(TEST_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(BASE_FLAGS) -D_GNU_SOURCE -Isrc $(OPENMP_CLI) $(CRITERION_CFLAGS) $(CPPFLAGS) $(CFLAGS) \

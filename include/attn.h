@@ -3,7 +3,7 @@
  *     out = softmax(Q K^T * scale) V          (Vaswani et al., "Attention Is All You Need", 2017)
  *
  * Every function here is thread-safe. None allocates, prints, aborts or starts a thread, except
- * attn_forward_alloc(), which allocates. This header compiles as C99, C11 and C++.
+ * attn_forward_alloc() and attn_backward_alloc(), which allocate. This header compiles as C99, C11 and C++.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_H
@@ -47,11 +47,12 @@ typedef enum attn_status {
     ATTN_ERROR_MEMORY = 13,     /* attn_forward_alloc() could not get its workspace */
     ATTN_ERROR_STRIDE = 14,     /* the strides of an output make its rows share memory */
     ATTN_ERROR_CU_Q = 15,       /* cu_q does not rise from 0 to q_len */
-    ATTN_ERROR_PAST_LEN = 16,   /* a past_len is negative or beyond past_cap */
+    ATTN_ERROR_PAST_LEN = 16,   /* a past_len is negative or beyond past_cap, or attn_backward() is
+                                   asked for keys in two pieces */
     ATTN_ERROR_MASK = 17,       /* the mask covers no key, has data but no type, or
                                    packed bits with a key stride */
     ATTN_ERROR_PAGE = 18        /* a page number that is needed is not in the cache, or the pages
-                                   contradict other arguments */
+                                   contradict other arguments, or attn_backward() */
 } attn_status;
 
 /* Element type of a tensor. q and out are f32, f16 or bf16, k and v (each with its past) any of the
@@ -366,6 +367,95 @@ typedef struct attn_partial {
 ATTN_API attn_status attn_merge(int64_t batch, int64_t heads, int64_t q_len, int64_t v_dim,
                                 size_t n, const attn_partial *parts, const attn_output *out,
                                 const attn_output *lse);
+
+/* The gradient of a problem: what comes in, and where the parts that are wanted go. Start from
+ * attn_gradient_init(): null data is not wanted. */
+typedef struct attn_gradient {
+    size_t struct_size; /* required: sizeof(attn_gradient) */
+
+    attn_input dout; /* required: as out, f32, f16 or bf16 */
+    attn_output dq;  /* [batch, q_heads, q_len, qk_dim], f32, f16 or bf16, and so dk and dv */
+    attn_output dk;  /* [batch, kv_heads, kv_cap, qk_dim] */
+    attn_output dv;  /* [batch, kv_heads, kv_cap, v_dim] */
+    float *dsinks;   /* [q_heads]; only with sinks */
+} attn_gradient;
+
+static inline attn_gradient attn_gradient_init(void) {
+    attn_gradient g;
+    memset(&g, 0, sizeof g);
+    g.struct_size = sizeof g;
+    return g;
+}
+
+/* Computes the gradient of sum_bhic dout[b,h,i,c] out[b,h,i,c]. problem is the one that
+ * attn_forward() has answered, with lse: its out and lse are read, so that the weights need not be
+ * kept (Dao et al., "FlashAttention", 2022). For each head and the pairs of row i and key j that
+ * see each other, s_ij being the score of attn_problem and c_ij the same before ALiBi and mask:
+ *
+ *     P_ij  = exp(s_ij - lse_i)
+ *     D_i   = sum_c dout_ic out_ic
+ *     dS_ij = P_ij (sum_c dout_ic v_jc - D_i)      times 1 - (c_ij / softcap)^2 if softcap > 0
+ *     dq_i  = scale sum_j dS_ij k_j
+ *     dk_j  = scale sum_i dS_ij q_i                over the rows of all heads that share key j
+ *     dv_j  = sum_i P_ij dout_i                    likewise
+ *     dsinks_h = -sum_bi exp(sinks_h - lse_i) D_i
+ *
+ * ALiBi and masks take part in s and get no gradient. Everything is written: a row that sees no key,
+ * or whose lse is -inf, has dq 0, a key that no row sees, or beyond kv_len, has dk and dv 0. What is
+ * hidden, and dout of a row that sees nothing, changes no bit, whatever it holds.
+ *
+ * Sums go by ascending key, and by ascending head and row; no bit depends on the executor, on which
+ * parts are wanted, or on strides, and dq_i not on other rows. weights and scores of problem are
+ * ignored. Not for int8 keys or values (ATTN_ERROR_TYPE), pages (ATTN_ERROR_PAGE) and keys in two
+ * pieces (ATTN_ERROR_PAST_LEN). dq, dk and dv must share no memory with anything.
+ *
+ * workspace and executor: as for attn_forward(), with attn_backward_workspace_size().
+ *
+ * Error against the exact gradient, under the conditions of attn_forward()'s bound, with its t, and
+ * m, n, u for row i, N the number of pairs that a key takes part in, o_ic the error of out_ic that
+ * the bound there (and the rounding to the type of out) allows, and exact P, D and G = |dP - D|,
+ * dP_ij = sum_c dout_ic v_jc:
+ *
+ *     r_i  = 2 t + 5 u (|m| + log(n + 1) + 1)
+ *     E_ij = (v_dim + 4) u sum_c |dout_ic| (|v_jc| + |out_ic| + o_ic) + sum_c |dout_ic| o_ic
+ *     S_ij = P_ij (exp(r_i) (1 + 8 u) (G_ij + E_ij) - G_ij)
+ *     with softcap, S_ij += exp(r_i) P_ij (G_ij + E_ij) (min(1, 2 t / softcap) + 40 u)
+ *     |dq_ic - exact| <= |scale| sum_j (S_ij + (n + 3) u (P_ij G_ij + S_ij)) |k_jc| + z
+ *     |dk_jc - exact| <= |scale| sum_i (S_ij + (N + 3) u (P_ij G_ij + S_ij)) |q_ic| + z
+ *     |dv_jc - exact| <= sum_i (exp(r_i + (N + 2) u) - 1) P_ij |dout_ic| + z
+ *     |dsinks_h - exact| <= sum_bi exp(sinks_h - lse_i) ((exp(r_i) - 1) |D_i| + exp(r_i) E_i) + z
+ *
+ * E_i being E_ij without v, and z = 2^-125 times a sum over the same terms: 1 + |dout_ic| for dv,
+ * (1 + |scale|) (1 + G_ij + E_ij) (1 + |k_jc|) for dq, with |q_ic| for dk, and 1 + |D_i|. A result of
+ * a half type errs by half a unit in its last place more.
+ *
+ * Derivation. Of the error of s_ij and that of lse_i each is in t, the second with 4 u (|m| +
+ * log(n + 1) + 1) on top; their difference is rounded once, u (X + log(n + 1)), and X is in what t
+ * keeps for sums. So P is off by a factor exp(r_i). dP and D are chains of v_dim products, D of the
+ * rounded out; the difference, the product with P and the slope of softcap round once each. The
+ * slope is 1 - tanh^2: twice the error of the tanh, whose argument is off by at most t / softcap.
+ * Last come chains of n or N multiply-adds, and the product with scale. */
+ATTN_API attn_status attn_backward(const attn_problem *problem, const attn_gradient *gradient,
+                                   void *workspace, size_t workspace_size, attn_executor *executor);
+
+/* attn_backward() with a workspace from malloc(). */
+ATTN_API attn_status attn_backward_alloc(const attn_problem *problem, const attn_gradient *gradient,
+                                         attn_executor *executor);
+
+/* Bytes of workspace that attn_backward() needs with an executor of n_workers (1 for null). Data
+ * pointers may still be null; the types, dq's stride and the lengths have a say. Each worker takes at
+ * most 4 MiB for dims up to 1024, whatever the lengths, but for one case: a dq that is not f32, or
+ * runs backwards in memory, is summed in the workspace, in f32 and for all rows of a key/value
+ * head. */
+ATTN_API attn_status attn_backward_workspace_size(const attn_problem *problem,
+                                                  const attn_gradient *gradient, size_t n_workers,
+                                                  size_t *size);
+
+/* The gradient of a softmax, for whoever has weights: ds_j = w_j (dw_j - sum_i w_i dw_i), j < n.
+ * dscores may be weights or dweights. |error| <= w_j u ((n + 3) sum_i |w_i dw_i| + 3 |dw_j|) and
+ * 2^-125 (n + 1) for products too small for f32. n may be 0. */
+ATTN_API attn_status attn_softmax_backward(int64_t n, const float *weights, const float *dweights,
+                                           float *dscores);
 
 /* A cache that is written to: element (page, h, t, c) is at data + page*stride_page +
  * h*stride_head + t*stride_token + c. A cache without pages is one of a page per batch, page_len

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "attention.h"
+#include "backward.h"
 #include "dispatch.h"
 #include "plan.h"
 #include "problem.h"
@@ -18,13 +19,18 @@ struct call {
     const struct attn_kernels *kernels;
 };
 
+static attn_status check_executor(const attn_executor *executor) {
+    const bool is_usable = !executor || (executor->struct_size >= sizeof *executor &&
+                                         executor->run && executor->n_workers >= 1);
+    return is_usable ? ATTN_OK : ATTN_ERROR_EXECUTOR;
+}
+
 static attn_status prepare(const attn_problem *problem, const attn_executor *executor,
                            struct call *call) {
-    if (executor &&
-        (executor->struct_size < sizeof *executor || !executor->run || executor->n_workers < 1))
-        return ATTN_ERROR_EXECUTOR;
     const struct attn_sentence none = {0};
-    attn_status status = attn_problem_check(problem, true, &call->checked, none);
+    attn_status status = check_executor(executor);
+    if (status == ATTN_OK)
+        status = attn_problem_check(problem, true, &call->checked, none);
     if (status == ATTN_OK && !call->checked.no_output)
         status = attn_plan_make(&call->checked, executor ? executor->n_workers : 1, &call->plan);
     if (status == ATTN_OK && !(call->kernels = attn_kernels_in_use()))
@@ -75,6 +81,97 @@ attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers, s
         *size = plan.workspace_bytes;
     return status;
 }
+
+/* ---- Gradient -------------------------------------------------------------------------------- */
+
+/* As struct call, for a gradient. */
+struct backward_call {
+    struct attn_checked checked;
+    attn_gradient gradient;
+    struct attn_backward_plan plan;
+    const struct attn_kernels *kernels;
+};
+
+static attn_status prepare_backward(const attn_problem *problem, const attn_gradient *gradient,
+                                    const attn_executor *executor, struct backward_call *call) {
+    const struct attn_sentence none = {0};
+    attn_status status = check_executor(executor);
+    if (status != ATTN_OK || (status = attn_problem_check(problem, true, &call->checked, none)) ||
+        (status = attn_gradient_check(&call->checked, gradient, true, &call->gradient)))
+        return status;
+    if (!call->checked.no_output)
+        status = attn_backward_plan_make(&call->checked, &call->gradient,
+                                         executor ? executor->n_workers : 1, &call->plan);
+    if (status == ATTN_OK && !(call->kernels = attn_kernels_in_use()))
+        status = ATTN_ERROR_ISA;
+    if (status == ATTN_OK && call->checked.no_output)
+        attn_backward_zero(&call->checked, &call->gradient);
+    return status;
+}
+
+attn_status attn_backward(const attn_problem *problem, const attn_gradient *gradient,
+                          void *workspace, size_t workspace_size, attn_executor *executor) {
+    struct backward_call call;
+    const attn_status status = prepare_backward(problem, gradient, executor, &call);
+    if (status != ATTN_OK || call.checked.no_output)
+        return status;
+    if (!workspace)
+        return ATTN_ERROR_NULL;
+    if (workspace_size < call.plan.workspace_bytes)
+        return ATTN_ERROR_WORKSPACE;
+    attn_backward_run(&call.checked, &call.gradient, &call.plan, call.kernels, workspace, executor);
+    return ATTN_OK;
+}
+
+attn_status attn_backward_alloc(const attn_problem *problem, const attn_gradient *gradient,
+                                attn_executor *executor) {
+    struct backward_call call;
+    const attn_status status = prepare_backward(problem, gradient, executor, &call);
+    if (status != ATTN_OK || call.checked.no_output)
+        return status;
+    void *workspace = malloc(call.plan.workspace_bytes);
+    if (!workspace)
+        return ATTN_ERROR_MEMORY;
+    attn_backward_run(&call.checked, &call.gradient, &call.plan, call.kernels, workspace, executor);
+    free(workspace);
+    return ATTN_OK;
+}
+
+attn_status attn_backward_workspace_size(const attn_problem *problem, const attn_gradient *gradient,
+                                         size_t n_workers, size_t *size) {
+    if (!size)
+        return ATTN_ERROR_NULL;
+    *size = 0;
+    if (n_workers < 1)
+        return ATTN_ERROR_EXECUTOR;
+    struct backward_call call;
+    const struct attn_sentence none = {0};
+    attn_status status = attn_problem_check(problem, false, &call.checked, none);
+    if (status != ATTN_OK ||
+        (status = attn_gradient_check(&call.checked, gradient, false, &call.gradient)) ||
+        call.checked.no_output)
+        return status;
+    status = attn_backward_plan_make(&call.checked, &call.gradient, n_workers, &call.plan);
+    *size = status == ATTN_OK ? call.plan.workspace_bytes : 0;
+    return status;
+}
+
+attn_status attn_softmax_backward(int64_t n, const float *weights, const float *dweights,
+                                  float *dscores) {
+    if (n < 0)
+        return ATTN_ERROR_SIZE;
+    if (n > 0 && (!weights || !dweights || !dscores))
+        return ATTN_ERROR_NULL;
+    const struct attn_kernels *kernels = attn_kernels_in_use();
+    if (!kernels)
+        return ATTN_ERROR_ISA;
+    if (n > 0)
+        kernels->softmax_gradient(weights, dweights, kernels->dot(weights, dweights, (size_t)n),
+                                  (size_t)n, dscores);
+    return ATTN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
 
 attn_status attn_check(const attn_problem *problem, char *buffer, size_t size) {
     struct attn_checked checked;

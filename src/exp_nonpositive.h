@@ -7,7 +7,9 @@
  * whose own error of 2^-28 is far below the rounding of the last two steps.
  *
  * Results below the smallest normal number 2^-126, that is x < ATTN_EXP_LAST_NORMAL, are +0; -inf
- * gives +0 and NaN gives NaN. x > 0 is outside the domain, +inf excepted, which gives NaN or +inf.
+ * gives +0 and NaN gives NaN. Up to x = 1 there is nothing in it that needs x <= 0, and rounding may
+ * leave a difference that should be 0 above it; beyond, x is outside the domain, +inf excepted, which
+ * gives NaN or +inf.
  *
  * Largest error 0.9035 ULP, at -0x1.196b42p+6 (tests/test_exp.c tries every float of the range and
  * holds each set to 1).

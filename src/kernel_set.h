@@ -32,6 +32,14 @@
                                    float *l_a, const float *acc_b, const float *m_b,               \
                                    const float *l_b, size_t acc_stride);                           \
     void attn_scale_row_f32_##isa(const float *x, float factor, size_t n, float *out);             \
+    float attn_dot_f32_##isa(const float *a, const float *b, size_t n);                            \
+    void attn_gradient_rows_f32_##isa(                                                             \
+        float *scores, float *dweights, const float *capped, size_t stride, size_t n_rows,         \
+        const struct attn_visible *visible, const float *lse, const float *delta, float cap);      \
+    void attn_softmax_gradient_f32_##isa(const float *w, const float *dw, float delta, size_t n,   \
+                                         float *ds);                                               \
+    void attn_transpose_f32_##isa(const float *x, size_t stride, size_t n_rows, size_t n_columns,  \
+                                  float *out, size_t out_stride);                                  \
     void attn_widen_f16_##isa(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,          \
                               float *out, size_t out_stride);                                      \
     void attn_widen_bf16_##isa(const uint16_t *x, int64_t stride, size_t n_rows, size_t n,         \
@@ -60,6 +68,10 @@
         .pv_tile = attn_pv_tile_f32_##isa,                                                         \
         .merge_rows = attn_merge_rows_f32_##isa,                                                   \
         .scale_row = attn_scale_row_f32_##isa,                                                     \
+        .dot = attn_dot_f32_##isa,                                                                 \
+        .gradient_rows = attn_gradient_rows_f32_##isa,                                             \
+        .softmax_gradient = attn_softmax_gradient_f32_##isa,                                       \
+        .transpose = attn_transpose_f32_##isa,                                                     \
         .widen_f16 = attn_widen_f16_##isa,                                                         \
         .widen_bf16 = attn_widen_bf16_##isa,                                                       \
         .widen_i8 = attn_widen_i8_##isa,                                                           \

@@ -128,6 +128,30 @@ struct attn_kernels {
     /* out[c] = x[c] * factor, c < n; out may be x. */
     void (*scale_row)(const float *x, float factor, size_t n, float *out);
 
+    /* The gradient: see attn_backward() in attn.h. */
+
+    /* The sum of a[c] * b[c], c < n, added up in lanes in an order that n alone decides. */
+    float (*dot)(const float *a, const float *b, size_t n);
+
+    /* The gradient of scores, for tiles that are turned: row r is a key, column i a query row. In
+     * the columns that a row sees, and with s its scores and d its row of dweights,
+     *     s = p = exp(s - lse[i]), d = p * (d - delta[i])
+     * and, where capped is not null, d = d * (1 - (capped / cap)^2), cap > 0, capped being the
+     * scores that softcap has bounded. exp as in exp_nonpositive.h, also for s - lse slightly above
+     * 0. Columns that a row does not see mean nothing afterwards; lse and delta are padded as rows
+     * of scores are. */
+    void (*gradient_rows)(float *scores, float *dweights, const float *capped, size_t stride,
+                          size_t n_rows, const struct attn_visible *visible, const float *lse,
+                          const float *delta, float cap);
+
+    /* ds[j] = w[j] * (dw[j] - delta), j < n; ds may be w or dw. */
+    void (*softmax_gradient)(const float *w, const float *dw, float delta, size_t n, float *ds);
+
+    /* out[c * out_stride + r] = x[r * stride + c]. Both are scratch: rows and columns may be read and
+     * written up to the next multiple of ATTN_PACK_STEP. */
+    void (*transpose)(const float *x, size_t stride, size_t n_rows, size_t n_columns, float *out,
+                      size_t out_stride);
+
     /* Storage types, at the edges of the computation: out[r * out_stride + c] is the f32 of
      * x[r * stride + c], c < n. Exact; of int8 the product with scales[r * scale_stride], rounded
      * once. */

@@ -413,38 +413,47 @@ static void drop_unused_strides(attn_problem *p) {
     p->mask.stride_query = p->q_len > 1 ? p->mask.stride_query : 0;
 }
 
+/* Whether a caller's struct, which begins with its size, is one that this library understands: of a
+ * version not before the first, and with everything that is unknown here at its default, 0. */
+static attn_status check_struct(const void *given, size_t known, size_t smallest,
+                                struct attn_sentence say) {
+    enum { LARGEST = 4096 }; /* of any later version; a struct never initialised is rarely below */
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    if (size < smallest || size > LARGEST)
+        return fail(say, ATTN_ERROR_STRUCT_SIZE,
+                    "struct_size is %zu; this library knows %zu: start from attn_problem_init()",
+                    size, known);
+    for (size_t i = known; i < size; i++)
+        if (((const unsigned char *)given)[i])
+            return fail(say, ATTN_ERROR_STRUCT_SIZE,
+                        "struct_size is %zu, and byte %zu asks for something newer than this "
+                        "library, which knows %zu bytes",
+                        size, i, known);
+    return ATTN_OK;
+}
+
+/* What an earlier version does not have becomes 0. */
+static void copy_struct(void *to, size_t known, const void *given) {
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    memset(to, 0, known);
+    memcpy(to, given, size < known ? size : known);
+}
+
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                                struct attn_checked *checked, struct attn_sentence say) {
     if (!problem)
         return fail(say, ATTN_ERROR_NULL, "problem is null");
-    const size_t size = problem->struct_size;
-    enum {
-        SMALLEST = offsetof(attn_problem, mask), /* version 0.1 ended here */
-        LARGEST = 4096 /* of any later version; a struct never initialised is rarely below */
-    };
-    if (size < SMALLEST || size > LARGEST)
-        return fail(say, ATTN_ERROR_STRUCT_SIZE,
-                    "struct_size is %zu; this library knows %zu: start from attn_problem_init()",
-                    size, sizeof *problem);
-    /* A larger one comes from a newer header: fine as long as what we do not know is at its
-     * default, which is zero. */
-    for (size_t i = sizeof *problem; i < size; i++)
-        if (((const unsigned char *)problem)[i])
-            return fail(say, ATTN_ERROR_STRUCT_SIZE,
-                        "struct_size is %zu, and byte %zu asks for something newer than this "
-                        "library, which knows %zu bytes",
-                        size, i, sizeof *problem);
+    enum { SMALLEST = offsetof(attn_problem, mask) }; /* version 0.1 ended here */
+    attn_status status = check_struct(problem, sizeof *problem, SMALLEST, say);
+    if (status != ATTN_OK)
+        return status;
 
     struct attn_checked *c = checked;
-    if (size >= sizeof c->p) {
-        c->p = *problem;
-    } else {
-        memset(&c->p, 0, sizeof c->p);
-        memcpy(&c->p, problem, size);
-    }
+    copy_struct(&c->p, sizeof c->p, problem);
     const attn_problem *p = &c->p;
     c->no_output = !p->batch || !p->q_heads || !p->q_len || !p->v_dim;
-    attn_status status;
     if ((status = check_sizes(p, say)))
         return status;
     c->key_cap = p->past_cap + p->kv_cap;
@@ -459,6 +468,37 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     drop_unused_strides(&c->p);
     c->group = p->q_heads ? p->q_heads / p->kv_heads : 1;
     c->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
+    return ATTN_OK;
+}
+
+attn_status attn_gradient_check(const struct attn_checked *c, const attn_gradient *gradient,
+                                bool with_data, attn_gradient *g) {
+    const struct attn_sentence none = {0};
+    const attn_problem *p = &c->p;
+    if (!gradient)
+        return ATTN_ERROR_NULL;
+    attn_status status = check_struct(gradient, sizeof *g, sizeof *g, none);
+    if (status != ATTN_OK)
+        return status;
+    copy_struct(g, sizeof *g, gradient);
+    if (p->k.type == ATTN_I8 || p->v.type == ATTN_I8)
+        return ATTN_ERROR_TYPE;
+    if (p->pages.table)
+        return ATTN_ERROR_PAGE;
+    if (p->past_cap)
+        return ATTN_ERROR_PAST_LEN;
+    if (with_data && ((!p->lse.data && !c->no_output) || (g->dsinks && !p->sinks)))
+        return ATTN_ERROR_NULL;
+    const struct extents query = query_extents(p), cache = cache_extents(p);
+    if ((status = check_input("dout", &g->dout, query, p->v_dim, FLOATS, with_data, none)) ||
+        (status = check_output("dq", &g->dq, query, p->qk_dim, FLOATS, false, none)) ||
+        (status = check_output("dk", &g->dk, cache, p->qk_dim, FLOATS, false, none)) ||
+        (status = check_output("dv", &g->dv, cache, p->v_dim, FLOATS, false, none)))
+        return status;
+    DROP_UNUSED_STRIDES(g->dout, query);
+    DROP_UNUSED_STRIDES(g->dq, query);
+    DROP_UNUSED_STRIDES(g->dk, cache);
+    DROP_UNUSED_STRIDES(g->dv, cache);
     return ATTN_OK;
 }
 

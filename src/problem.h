@@ -28,6 +28,10 @@ struct attn_sentence {
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
                                struct attn_checked *checked, struct attn_sentence sentence);
 
+/* The checked gradient of a checked problem, likewise of this version's size. */
+attn_status attn_gradient_check(const struct attn_checked *problem, const attn_gradient *gradient,
+                                bool with_data, attn_gradient *checked);
+
 /* What attn_merge() was given. */
 struct attn_merge_arguments {
     int64_t batch, heads, q_len, v_dim;

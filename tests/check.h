@@ -205,6 +205,17 @@ void trial_place(struct trial *t, struct shape shape, struct layouts layouts);
 void trial_fill(struct trial *t, enum kind kind, struct rng *rng);
 void trial_context(const struct trial *t, const char *what);
 
+/* A tensor of its own, of sizes [batch, heads, tokens, features]; empty ones have null data. */
+struct placed {
+    attn_type type;
+    int64_t stride_batch, stride_head, stride_token;
+    int64_t sizes[4];
+    char *memory, *data; /* the first byte there is, and that of element (0, 0, 0, 0) */
+    size_t n, width;     /* elements, gaps included, and bytes of each */
+};
+struct placed trial_place_tensor(enum slot slot, enum layout layout, const int64_t sizes[4],
+                                 attn_type type, enum side side);
+
 /* Adds a mask that shows everything; gaps are NaN, or true. */
 void trial_add_mask(struct trial *t, struct mask_form form);
 

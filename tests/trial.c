@@ -53,6 +53,32 @@ static float *place(enum slot slot, struct stored *stored, struct strides s, int
     return stored->data - low;
 }
 
+struct placed trial_place_tensor(enum slot slot, enum layout layout, const int64_t sizes[4],
+                                 attn_type type, enum side side) {
+    const struct strides s = strides_of(layout, sizes[1], sizes[2], sizes[3]);
+    struct placed placed = {.type = type,
+                            .stride_batch = s.batch,
+                            .stride_head = s.head,
+                            .stride_token = s.token,
+                            .width = type_width(type)};
+    for (int i = 0; i < 4; i++)
+        placed.sizes[i] = sizes[i];
+    const int64_t strides[3] = {s.batch, s.head, s.token};
+    int64_t low = 0, high = sizes[3];
+    for (int i = 0; i < 3; i++) {
+        if (sizes[i] == 0)
+            return placed;
+        const int64_t reach = strides[i] * (sizes[i] - 1);
+        *(reach < 0 ? &low : &high) += reach;
+    }
+    if (high == low)
+        return placed;
+    placed.n = (size_t)(high - low);
+    placed.memory = guarded(slot, placed.n * placed.width, side);
+    placed.data = placed.memory - low * (int64_t)placed.width;
+    return placed;
+}
+
 /* The axis of batches where there is one. */
 static int64_t query_batches(const struct shape *s, bool is_ragged) {
     return is_ragged && s->batch > 0 ? 1 : s->batch;

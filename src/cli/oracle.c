@@ -242,9 +242,9 @@ static double exponent_error(const attn_problem *p, const struct magnitudes *m, 
            u * (16 * m->capped + 4 * m->terms + 2 * spread + n_chain + 8 * n_merge + 16);
 }
 
-/* What rounding to the type of out adds to its bound: half a unit in the last place of the largest
- * number that may be rounded. Beyond the last number infinity is right, near it anything is. */
-static void round_output(attn_type type, double *out, double *bound) {
+/* Half a unit in the last place of the largest number that may be rounded. Beyond the last number
+ * infinity is right, near it anything is. */
+void oracle_round(attn_type type, double *out, double *bound) {
     if (type == ATTN_F32 || !isfinite(*out))
         return;
     const int is_f16 = type == ATTN_F16, digits = is_f16 ? 11 : 8;
@@ -333,7 +333,7 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
                             (double)row->visible * 0x1p-125 * (1 + largest_value);
         if (p->v.type == ATTN_I8)
             row->out_bound[c] += u * magnitude;
-        round_output(p->out.type, &row->out[c], &row->out_bound[c]);
+        oracle_round(p->out.type, &row->out[c], &row->out_bound[c]);
     }
 }
 

@@ -47,6 +47,9 @@ int64_t oracle_output_at(const attn_problem *problem, const attn_output *output,
 /* Element `at` of a tensor of that type, not int8. Exact. */
 double oracle_load(attn_type type, const void *data, int64_t at);
 
+/* What rounding to a type does to a result and adds to its bound. */
+void oracle_round(attn_type type, double *out, double *bound);
+
 /* |got - want| within bound, where NaN must meet NaN and an infinity the same infinity or NaN (an
  * overflow may reach either). */
 int oracle_agrees(float got, double want, double bound);
