@@ -21,6 +21,7 @@ static const char help[] =
     "  causality   who sees whom, and a test that nobody sees the future\n"
     "  variance    the variance of q . k is d_k: why scores are divided by sqrt(d_k)\n"
     "  saturation  what the softmax makes of scores that were not\n"
+    "  gradient    what a saturated softmax leaves of the gradient\n"
     "  additive    attention by a hidden layer instead of a product, and what that costs\n"
     "\n"
     "Without LESSON all of them. Exit status 1 if a measurement contradicts its conclusion.\n"
@@ -34,7 +35,8 @@ static const struct {
 } lessons[] = {
     {"roles", explain_roles},           {"steps", explain_steps},
     {"causality", explain_causality},   {"variance", explain_variance},
-    {"saturation", explain_saturation}, {"additive", explain_additive},
+    {"saturation", explain_saturation}, {"gradient", explain_gradient},
+    {"additive", explain_additive},
 };
 enum { N_LESSONS = sizeof lessons / sizeof lessons[0] };
 

@@ -13,6 +13,7 @@ int explain_steps(struct report *r);
 int explain_causality(struct report *r);
 int explain_variance(struct report *r);
 int explain_saturation(struct report *r);
+int explain_gradient(struct report *r);
 int explain_additive(struct report *r);
 
 /* attn_forward_alloc() on this thread. Returns 0, or -1 after an error line. */

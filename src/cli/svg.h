@@ -17,6 +17,7 @@ struct svg {
 #define SVG_PALE "#d5dae1"
 #define SVG_BLUE "#1769aa"
 #define SVG_ORANGE "#d9660f"
+#define SVG_RED "#b3261e"
 #define SVG_GREEN "#2c8a4b"
 
 enum svg_anchor { SVG_LEFT, SVG_MIDDLE, SVG_RIGHT };
