@@ -9,6 +9,7 @@
 #include "explain.h"
 #include "machine.h"
 #include "report.h"
+#include "svg.h"
 #include "terminal.h"
 
 static const char help[] =
@@ -74,7 +75,7 @@ int cmd_explain(int argc, char **argv) {
             return unknown(name);
         end = first + 1;
     }
-    if (!machine_select(NULL))
+    if (!machine_select(NULL) || (report.pictures && svg_folder(report.pictures)))
         return CLI_FAILED;
 
     report.colours = terminal_colours();

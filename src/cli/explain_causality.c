@@ -105,9 +105,9 @@ int explain_causality(struct report *r) {
         return -1;
     report_conclude(
         r, leaks == 0 && leaked > 0,
-        "with the mask %d of %d earlier outputs changed, by even one bit; without it %d "
-        "did, which is the leak. A hidden key is never touched, not multiplied by a "
-        "weight of 0.",
-        leaks, before, leaked);
+        "of %d earlier outputs %d change with the mask, be it by one bit, and %d without it: "
+        "the future leaks. A hidden key is never touched, rather than given a weight "
+        "of 0.",
+        before, leaks, leaked);
     return 0;
 }

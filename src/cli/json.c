@@ -8,8 +8,11 @@
 
 void json_text(const char *text) {
     putchar('"');
-    for (; *text; text++)
-        putchar((unsigned char)*text < ' ' || *text == '"' || *text == '\\' ? '?' : *text);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? '?' : *text);
+    }
     putchar('"');
 }
 

@@ -4,7 +4,7 @@
 #ifndef ATTN_JSON_H
 #define ATTN_JSON_H
 
-/* A string. Nothing that is printed needs escapes, except what a CPU calls itself: '?' instead. */
+/* A string; control characters, which only what a CPU calls itself could hold, as '?'. */
 void json_text(const char *text);
 
 /* A number that reads back as the same float; null where it is not finite. */

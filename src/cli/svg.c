@@ -8,10 +8,20 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+int svg_folder(const char *folder) {
+    struct stat status;
+    if (mkdir(folder, 0777) == 0)
+        return 0;
+    const int error = errno;
+    if (stat(folder, &status) == 0 && S_ISDIR(status.st_mode))
+        return access(folder, W_OK) == 0 ? 0 : cli_fail(-1, "%s: %s", folder, strerror(errno));
+    return cli_fail(-1, "%s: %s", folder, strerror(error));
+}
 
 void svg_open(struct svg *svg, const char *folder, const char *name, int width, int height,
               const char *title) {
-    mkdir(folder, 0777); /* where that fails, so does fopen(), unless the folder is there */
     snprintf(svg->path, sizeof svg->path, "%s/%s.svg", folder, name);
     svg->file = fopen(svg->path, "w");
     if (!svg->file)

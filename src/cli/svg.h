@@ -22,7 +22,10 @@ struct svg {
 
 enum svg_anchor { SVG_LEFT, SVG_MIDDLE, SVG_RIGHT };
 
-/* Opens FOLDER/NAME.svg, the folder made if it is not there, with a title. */
+/* Makes the folder for pictures if it is not there. Returns 0, or -1 after an error line. */
+int svg_folder(const char *folder);
+
+/* Opens FOLDER/NAME.svg, with a title. */
 void svg_open(struct svg *svg, const char *folder, const char *name, int width, int height,
               const char *title);
 
