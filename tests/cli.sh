@@ -154,6 +154,25 @@ shows() {
     grep -q -e "$1" ../stdout || fail "does not show '$1': $(cat ../stdout)"
 }
 
+# sound_json: so is what the last command said. What opens is closed, no list ends with a comma, no
+# figure is NaN or infinite; and Python, where there is one, can read it.
+sound_json() {
+    cases=$((cases + 1))
+    awk '
+        {
+            opened += gsub(/[{[]/, "&")
+            closed += gsub(/[]}]/, "&")
+            quotes += gsub(/"/, "&")
+        }
+        /: -?(nan|inf)/ || (last ~ /,$/ && /^ *[]}]/) { bad = 1 }
+        { last = $0 }
+        END { exit bad || NR == 0 || opened != closed || quotes % 2 }' ../stdout ||
+        fail "is no JSON: $(cat ../stdout)"
+    if python3 -c '' 2>/dev/null; then
+        python3 -m json.tool ../stdout >../json 2>&1 || fail "is no JSON: $(cat ../json ../stdout)"
+    fi
+}
+
 # ---- The tensors of a real model, on every kernel set ------------------------------------------
 
 succeeds info
@@ -373,6 +392,12 @@ rm -f a.npy b.npy c.npy
     refuses 2 '--bogus' info --bogus
     refuses 2 '--bogus' verify --bogus
     refuses 2 '--bogus' demo --bogus
+    refuses 2 '--bogus' explain --bogus
+    refuses 2 'bogus roles steps causality variance saturation gradient additive' explain bogus
+    refuses 2 'extra' explain roles extra
+    refuses 2 '--svg' explain roles --svg
+    refuses 1 'missing/pictures' explain roles --svg missing/pictures
+    refuses 1 'q.npy' explain roles --svg q.npy
     refuses 2 '--bogus' bench --bogus
     refuses 1 '--isa mmx' bench --isa mmx
     refuses 2 'extra' info extra
@@ -910,18 +935,12 @@ best=$(echo "$isas" | sed 1q)
 if [ "$best" != scalar ]; then
     # As programs read it: what opens is closed, no list ends with a comma, figures are figures.
     succeeds bench --quick --json --isa "$best"
+    sound_json
     cases=$((cases + 1))
     awk '
-        {
-            opened += gsub(/[{[]/, "&")
-            closed += gsub(/[]}]/, "&")
-            quotes += gsub(/"/, "&")
-        }
         /"ratio": / { rows++; if ($0 !~ /"ratio": [0-9]+\.[0-9]+, /) bad = 1 }
         /"value": / { limits++; if ($0 !~ /"value": [0-9]+\.[0-9]}/) bad = 1 }
-        /: -?(nan|inf)/ || (last ~ /,$/ && /^ *[]}]/) { bad = 1 }
-        { last = $0 }
-        END { exit bad || opened != closed || quotes % 2 || rows != 10 || limits < 4 }' ../stdout ||
+        END { exit bad || rows != 10 || limits < 4 }' ../stdout ||
         fail "attn bench --json: $(cat ../stdout)"
     if script --version >/dev/null 2>&1; then
         cases=$((cases + 1))
@@ -943,6 +962,118 @@ if script --version >/dev/null 2>&1; then
         fail "attn demo on a terminal with NO_COLOR"
     if grep -q "$escape" ../stdout; then fail "attn demo writes escapes in spite of NO_COLOR"; fi
 fi
+
+# ---- attn explain -------------------------------------------------------------------------------
+
+# figure KEY: that number of the JSON that was printed last, of its first lesson that has it.
+figure() {
+    tr ',{}' '\n\n\n' <../stdout | sed -n "s/^ *\"$1\": //p" | sed 1q
+}
+# measures CONDITION KEY...: of these figures, $1 the first and so on.
+measures() {
+    cases=$((cases + 1))
+    condition=$1
+    shift
+    for key in "$@"; do figure "$key"; done | paste -s -d ' ' - |
+        awk -v n=$# '{ exit !(NF == n && ('"$condition"')) }' || fail "explain: not $condition for $*: $(cat ../stdout)"
+}
+# every CONDITION N KEY...: of the rows that have all these keys, of which there are N.
+every() {
+    cases=$((cases + 1))
+    awk -v rows="$2" -v keys="$(shift 2 && echo "$*")" '
+        function figure(key) { return match($0, "\"" key "\": [-+.e0-9]+") ? substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4) + 0 : "none" }
+        BEGIN { n = split(keys, key, " ") }
+        {
+            for (i = 1; i <= n; i++)
+                if ((x[i] = figure(key[i])) == "none")
+                    next
+            found++
+            if (!('"$1"'))
+                bad = 1
+            for (i = 1; i <= n; i++)
+                before[i] = x[i]
+        }
+        END { exit bad || found != rows }' ../stdout || fail "explain: not $1 for $2 rows of $*: $(cat ../stdout)"
+}
+
+succeeds explain --help
+succeeds explain
+if grep -q "$escape" ../stdout; then fail "attn explain writes escapes where there is no terminal"; fi
+lessons='roles steps causality variance saturation gradient additive'
+for lesson in $lessons; do
+    shows "^$lesson: "
+done
+for lesson in $lessons; do
+    succeeds explain $lesson --svg pictures
+    shows "^$lesson: "
+    shows '^  => '
+    # Every element is closed, and no & or < stands for itself.
+    cases=$((cases + 1))
+    awk '
+        NR == 1 && !/^<svg / { bad = 1 }
+        /&/ && !/&(lt|amp);/ { bad = 1 }
+        {
+            opened += gsub(/<[a-z]/, "&")
+            closed += gsub(/<\/[a-z]/, "&") + gsub(/\/>/, "&")
+            quotes += gsub(/"/, "&")
+            last = $0
+        }
+        /nan|inf/ && !/<text|<title/ { bad = 1 }
+        END { exit bad || NR < 10 || last != "</svg>" || opened != closed }' pictures/$lesson.svg ||
+        fail "$lesson.svg is no picture: $(cat pictures/$lesson.svg)"
+    if command -v xmllint >/dev/null; then
+        xmllint --noout pictures/$lesson.svg || fail "$lesson.svg is not well-formed"
+    fi
+done
+rm -r pictures
+for isa in $isas; do
+    export ATTN_ISA="$isa"
+    for lesson in $lessons; do
+        succeeds explain $lesson --json
+        sound_json
+        shows "\"isa\": \"$isa\""
+        shows '"holds": true'
+        case $lesson in
+        roles) measures '$1 <= 1e-6 && $2 == 0' worst_row_sum_error weights_differ_when_v_changes ;;
+        steps)
+            measures '$1 > 1 - 1e-6 && $1 < 1 + 1e-6' weight_sum
+            every 'x[1] >= 0 && x[1] <= 1' 10 weight
+            ;;
+        causality)
+            measures '$1 == 45 && $2 == 0 && $3 > 40' rows_compared rows_changed_causal rows_changed_full
+            cases=$((cases + 1))
+            tr -d ',[]' <../stdout | awk '
+                NF == 10 && /^ *[0-9]/ {
+                    sum = 0
+                    for (j = 1; j <= NF; j++)
+                        sum += $j
+                    if (sum < 1 - 1e-6 || sum > 1 + 1e-6)
+                        bad = 1
+                    for (j = ++rows + 1; j <= NF; j++)
+                        if ($j != 0)
+                            bad = 1
+                }
+                END { exit bad || rows != 10 }' || fail "explain causality: no triangle of rows that sum to 1: $(cat ../stdout)"
+            ;;
+        variance)
+            every '(x[2] - x[1]) ^ 2 <= (3 * x[3]) ^ 2' 9 d_k variance variance_error
+            every '(x[1] - 1) ^ 2 <= (3 * x[2]) ^ 2' 9 scaled_variance scaled_variance_error
+            every 'x[1] ^ 2 <= (3 * x[2]) ^ 2' 9 mean mean_error
+            measures '$1 == 15 && $2 > 3 && $2 < 4' real_d_k real_sd
+            ;;
+        saturation) every 'x[1] < 0.2 && x[2] > before[2]' 5 largest_scaled largest_unscaled ;;
+        gradient) every 'x[1] > 0.05 && (x[2] < 64 || x[3] < before[3])' 8 ds_scaled d_k ds_unscaled ;;
+        additive) measures '$1 < 1e-5 && $2 == $3 && $4 > 2 * $2' additive_error rank_dim rank_dot rank_additive ;;
+        esac
+    done
+    unset ATTN_ISA
+done
+if script --version >/dev/null 2>&1; then
+    cases=$((cases + 1))
+    TERM=xterm script -qec "'$attn' explain roles" /dev/null >../stdout </dev/null || fail "attn explain on a terminal"
+    grep -q "$escape" ../stdout || fail "attn explain has no headings on a terminal"
+fi
+
 if [ -w /dev/full ]; then
     cases=$((cases + 1))
     status=0

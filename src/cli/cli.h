@@ -15,6 +15,7 @@ int cmd_run(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
 
 #if defined(__GNUC__)
 #define CLI_PRINTF(text, rest) __attribute__((format(printf, text, rest)))

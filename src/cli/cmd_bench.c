@@ -10,6 +10,7 @@
 
 #include "attn.h"
 #include "cli.h"
+#include "json.h"
 #include "limits/measure.h"
 #include "machine.h"
 #include "workload.h"
@@ -102,14 +103,6 @@ static const char *compiler(void) {
 #else
     return "unknown compiler";
 #endif
-}
-
-/* None of the texts that are printed needs escapes, except what the CPU calls itself. */
-static void json_text(const char *text) {
-    putchar('"');
-    for (; *text; text++)
-        putchar((unsigned char)*text < ' ' || *text == '"' || *text == '\\' ? '?' : *text);
-    putchar('"');
 }
 
 static void show_limit(struct run *run, const char *name, const struct loops *set, double rate,

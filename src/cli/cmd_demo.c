@@ -1,14 +1,11 @@
 /* attn demo: attention over the tensors of a real model, step by step, drawn, checked and timed.
  *
  * SPDX-License-Identifier: MIT */
-#define _XOPEN_SOURCE 700
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "attn.h"
 #include "cli.h"
@@ -17,7 +14,10 @@
 #include "machine.h"
 #include "memory.h"
 #include "oracle.h"
+#include "shares.h"
+#include "shipped.h"
 #include "tensors.h"
+#include "terminal.h"
 #include "timing.h"
 
 static const char help[] =
@@ -28,10 +28,6 @@ static const char help[] =
     "against double precision (and against the model's own output, DIR/o.npy, if there),\n"
     "and the time of every kernel set that can run here. Exit status 1 if the error is\n"
     "beyond its bound. NO_COLOR in the environment keeps the picture plain.\n";
-
-#define SHIPPED "ppocr_b0_L40"
-#define SHIPPED_TEXT "It was a bright cold day"
-#define SHIPPED_LONG "ppocr_b0_L197"
 
 #define TOP_KEYS 6
 #define MAX_DRAWN_ROWS 24
@@ -49,48 +45,6 @@ struct scene {
     attn_problem problem;
     float *out;
 };
-
-/* ---- Where the tensors are ------------------------------------------------------------------- */
-
-static int is_file(const char *path) {
-    struct stat status;
-    return stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
-}
-
-static int has_tensors(const char *directory) {
-    char path[2100];
-    snprintf(path, sizeof path, "%s/q.npy", directory);
-    return is_file(path);
-}
-
-/* The folder of this program with its slash, or "" where it cannot be known. */
-static void program_folder(char *folder, size_t size) {
-    const ssize_t length = readlink("/proc/self/exe", folder, size - 1);
-    folder[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[1] = '\0';
-}
-
-/* The shipped tensors: in a source tree, beside the build folder of one, or installed. */
-static int find_shipped(char *directory, size_t size) {
-    char folder[1024];
-    program_folder(folder, sizeof folder);
-    const char *const places[][2] = {
-        {"", "tests/data"}, {folder, "../share/attn"}, {folder, "../tests/data"}};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        if (i && !*folder)
-            break;
-        snprintf(directory, size, "%s%s/%s", places[i][0], places[i][1], SHIPPED);
-        if (has_tensors(directory))
-            return 0;
-    }
-    cli_fail(CLI_FAILED,
-             "the tensors are neither in tests/data/%s nor in %s../share/attn/%s; name a directory "
-             "that holds q.npy, k.npy and v.npy",
-             SHIPPED, folder, SHIPPED);
-    return -1;
-}
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
@@ -116,7 +70,7 @@ static int scene_load(struct scene *s) {
     const int64_t count = npy_count(rank, shape);
     if (count == 0 || s->problem.kv_cap == 0)
         return cli_fail(-1, "%s: no rows or no keys, nothing to show", s->directory);
-    if (is_file(s->paths[3])) {
+    if (shipped_is_file(s->paths[3])) {
         char error[NPY_ERROR_SIZE], got[NPY_SHAPE_SIZE], want[NPY_SHAPE_SIZE];
         if (npy_read(s->paths[3], 0, &s->expected, error))
             return cli_fail(-1, "%s: %s", s->paths[3], error);
@@ -161,14 +115,6 @@ struct view {
     float *out;     /* [v_dim] */
 };
 
-static double entropy(const float *weights, int64_t n) {
-    double sum = 0;
-    for (int64_t j = 0; j < n; j++)
-        if (weights[j] > 0)
-            sum -= (double)weights[j] * log((double)weights[j]);
-    return sum;
-}
-
 /* Shows the head whose weights depend most on the query (the mutual information of query and key:
  * entropy of the mean row minus mean entropy of the rows), and of it the row that looks at the
  * fewest keys. */
@@ -195,14 +141,14 @@ static int choose_view(const struct scene *s, int drawn_rows, struct view *view)
         for (int64_t r = 0; r < view->n_rows && result == 0; r++) {
             float *row = candidate + r * keys;
             result = row_weights(s, h, r * view->query_step, row, view->out);
-            const double e = result ? 0 : entropy(row, keys);
+            const double e = result ? 0 : shares_entropy(row, keys);
             if (e < least)
                 least = e, sharpest = r;
             row_entropy += e / (double)view->n_rows;
             for (int64_t j = 0; j < keys && result == 0; j++)
                 mean[j] += row[j] / (float)view->n_rows;
         }
-        const double information = entropy(mean, keys) - row_entropy;
+        const double information = shares_entropy(mean, keys) - row_entropy;
         if (result == 0 && (h == 0 || information > most)) {
             most = information;
             view->head = h;
@@ -216,18 +162,6 @@ static int choose_view(const struct scene *s, int drawn_rows, struct view *view)
 }
 
 /* ---- Printing -------------------------------------------------------------------------------- */
-
-static int use_colours(void) {
-    const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    return isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
-           !(terminal && strcmp(terminal, "dumb") == 0);
-}
-
-static const char *heading(const char *text, int colours) {
-    static char line[256];
-    snprintf(line, sizeof line, colours ? "\033[1m%s\033[0m" : "%s", text);
-    return line;
-}
 
 /* The keys with the largest weights, best first. */
 static int largest_keys(const float *weights, int64_t n, int64_t keys[TOP_KEYS]) {
@@ -261,7 +195,7 @@ static int show_steps(const struct scene *s, const struct view *view, int colour
              "One row: what query %" PRId64 " of head %" PRId64 " takes from "
              "%" PRId64 " keys",
              view->row, view->head, keys);
-    printf("%s\n\n", heading(title, colours));
+    terminal_heading(title, colours);
     const double scale = (double)(float)(1 / sqrt((double)p->qk_dim));
     printf("  1 score   q . k, how well the query matches each key\n"
            "  2 scaled  times 1/sqrt(%" PRId64
@@ -273,16 +207,12 @@ static int show_steps(const struct scene *s, const struct view *view, int colour
     int64_t top[TOP_KEYS];
     const int n = largest_keys(weights, keys, top);
     printf("  %11s  %9s  %9s  %9s\n", "key", "1 score", "2 scaled", "3 weight");
-    /* In tenths of a per cent, rounded as running totals, so that the column adds up as printed. */
-    double total = 0;
-    int shown = 0;
+    struct shares shares = {0};
     for (int t = 0; t < n; t++) {
         double score = 0;
         for (int64_t c = 0; c < p->qk_dim; c++)
             score += (double)q[c] * (double)k[top[t] * p->k.stride_token + c];
-        total += isnan(weights[top[t]]) ? 0 : (double)weights[top[t]];
-        const int tenths = (int)lrint(1000 * fmin(total, 1)) - shown;
-        shown += tenths;
+        const int tenths = shares_next(&shares, (double)weights[top[t]]);
         printf("  %11" PRId64 "  %9.3f  %9.3f  %7d.%d %%  ", top[t], score, score * scale,
                tenths / 10, tenths % 10);
         for (int i = 0; i < (tenths + 10) / 20; i++)
@@ -290,7 +220,7 @@ static int show_steps(const struct scene *s, const struct view *view, int colour
         putchar('\n');
     }
     if (n < keys) {
-        const int rest = 1000 - shown;
+        const int rest = shares_rest(&shares);
         char text[32];
         snprintf(text, sizeof text, "%" PRId64 " more", keys - n);
         printf("  %11s  %9s  %9s  %7d.%d %%\n", text, "...", "...", rest / 10, rest % 10);
@@ -326,7 +256,7 @@ static int show_errors(const struct scene *s, int colours) {
     }
     judge_free(&row);
 
-    printf("%s\n\n", heading("Largest error", colours));
+    terminal_heading("Largest error", colours);
     printf("  %.1e  against attention in double precision, %" PRId64 " of %" PRId64 " rows;\n"
            "           %.1f %% of the bound that attn.h proves: %s\n",
            judgement.worst_out, judged, rows, 100 * judgement.worst_ratio,
@@ -379,7 +309,7 @@ static int show_times(const struct scene *scenes, int n_scenes, int colours) {
                 return -1;
     }
 
-    printf("%s\n\n", heading("Time of one call on one thread", colours));
+    terminal_heading("Time of one call on one thread", colours);
     printf("  %-8s", "");
     for (int s = 0; s < n_scenes; s++) {
         char text[64];
@@ -410,13 +340,13 @@ static int show_times(const struct scene *scenes, int n_scenes, int colours) {
 static int show(struct scene *scenes, int n_scenes, int shipped, const char *isa) {
     const struct scene *s = &scenes[0];
     const attn_problem *p = &s->problem;
-    const int colours = use_colours();
-    printf("%s\n\n", heading("Attention: softmax(Q K^T / sqrt(d)) V", colours));
+    const int colours = terminal_colours();
+    terminal_heading("Attention: softmax(Q K^T / sqrt(d)) V", colours);
     printf("  CPU      %s\n", machine_cpu_name());
     printf("  kernels  %s, %s\n", isa, machine_reason());
     printf("  tensors  %s\n", s->directory);
     if (shipped)
-        printf("           a text recogniser reading \"%s\"\n", SHIPPED_TEXT);
+        printf("           a text recogniser reading \"%s\"\n", SHIPPED_SHORT_TEXT);
     printf("           ");
     if (p->batch > 1)
         printf("%" PRId64 " batches, ", p->batch);
@@ -431,7 +361,7 @@ static int show(struct scene *scenes, int n_scenes, int shipped, const char *isa
         snprintf(title, sizeof title,
                  "Weights of head %" PRId64 ": each line %s, each column a key", view.head,
                  colours ? "two queries" : "a query");
-        printf("%s\n\n", heading(title, colours));
+        terminal_heading(title, colours);
         heatmap_draw(view.weights, view.n_rows, p->kv_cap, view.query_step, colours);
         printf("\n");
     }
@@ -456,17 +386,18 @@ int cmd_demo(int argc, char **argv) {
         return CLI_FAILED;
     if (directory)
         snprintf(scenes[0].directory, sizeof scenes[0].directory, "%s", directory);
-    else if (find_shipped(scenes[0].directory, sizeof scenes[0].directory))
+    else if (shipped_find(SHIPPED_SHORT, "name a directory that holds q.npy, k.npy and v.npy",
+                          scenes[0].directory, sizeof scenes[0].directory))
         return CLI_FAILED;
 
     int n_scenes = 1;
     status = scene_load(&scenes[0]) ? CLI_FAILED : CLI_DONE;
     if (status == CLI_DONE && !directory) {
         struct scene *longer = &scenes[1];
-        const size_t stem = strlen(scenes[0].directory) - strlen(SHIPPED);
+        const size_t stem = strlen(scenes[0].directory) - strlen(SHIPPED_SHORT);
         snprintf(longer->directory, sizeof longer->directory, "%.*s%s", (int)stem,
                  scenes[0].directory, SHIPPED_LONG);
-        if (has_tensors(longer->directory)) {
+        if (shipped_has_tensors(longer->directory)) {
             status = scene_load(longer) ? CLI_FAILED : CLI_DONE;
             n_scenes = 2;
         }

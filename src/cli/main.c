@@ -11,8 +11,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } verbs[] = {
-    {"info", cmd_info}, {"run", cmd_run},     {"verify", cmd_verify},
-    {"demo", cmd_demo}, {"bench", cmd_bench},
+    {"info", cmd_info}, {"run", cmd_run},         {"verify", cmd_verify},
+    {"demo", cmd_demo}, {"explain", cmd_explain}, {"bench", cmd_bench},
 };
 
 static const char help[] =
@@ -24,6 +24,7 @@ static const char help[] =
     "  run         attention over .npy files\n"
     "  verify      every usable kernel set against attention in double precision\n"
     "  demo [DIR]  attention over the tensors of a real model: steps, picture, error, time\n"
+    "  explain     what scaling, softmax and causality do, measured\n"
     "  bench       what this machine can do, and attention against it\n"
     "\n"
     "attn VERB --help says more; attn --version names the version.\n"
