@@ -1,8 +1,8 @@
 # libattn. `make` builds the library and the attn command into $(BUILD); `make help` lists the rest.
 #
 # Names no instruction set: each folder src/<isa> has a flags.mk that says for which machine it is
-# (ARCH_<isa>, a pattern for the first word of the compiler's target, or %) and with which flags it
-# is compiled (FLAGS_<isa>).
+# (ARCH_<isa>, a pattern for the first word of the compiler's target, or %), with which flags it is
+# compiled (FLAGS_<isa>) and which folder it adds to, if any (BASE_<isa>).
 #
 # SPDX-License-Identifier: MIT
 
@@ -49,8 +49,11 @@ ISA_FLAGS := -fno-lto
 
 FOLDERS := $(patsubst src/%/kernels.c,%,$(wildcard src/*/kernels.c))
 include $(FOLDERS:%=src/%/flags.mk)
-ISAS := $(foreach isa,$(FOLDERS),$(if $(filter $(ARCH_$(isa)),$(TARGET_ARCH)),\
-          $(if $(call accepts,$(FLAGS_$(isa))),$(isa))))
+WANTED_ISAS := $(foreach isa,$(FOLDERS),$(if $(filter $(ARCH_$(isa)),$(TARGET_ARCH)),$(isa)))
+ISAS := $(foreach isa,$(WANTED_ISAS),$(if $(call accepts,$(FLAGS_$(isa))),$(isa)))
+LEFT_OUT := $(filter-out $(ISAS),$(WANTED_ISAS))
+$(if $(LEFT_OUT),$(info note: $(CC) does not know the flags of these kernel sets: $(LEFT_OUT)))
+isa_flags = $(BASE_$(1):%=-Isrc/%) $(FLAGS_$(1))
 
 # Rewritten only when what it says changes: then everything that was compiled another way is too.
 SETTINGS := $(shell $(CC) --version 2>/dev/null | sed 1q) $(CC) $(AR) $(LIB_FLAGS) $(ISA_FLAGS) \
@@ -75,7 +78,7 @@ $(BASELINE_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 define isa_rule
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(1)/*.c)): $(BUILD)/%.o: %.c src/$(1)/flags.mk $(BUILD)/settings
 	@mkdir -p $$(@D)
-	$$(CC) $$(LIB_FLAGS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
+	$$(CC) $$(LIB_FLAGS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) $$(call isa_flags,$(1)) -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
@@ -216,7 +219,7 @@ define exp_loop_rule
 $(BUILD)/bench/exp_loop_$(1).o: bench/exp_loop.c src/$(1)/flags.mk $(BUILD)/settings
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE_FLAGS) -Isrc -Isrc/$(1) $$(HAVE_ISAS) $$(CPPFLAGS) $$(CFLAGS) $$(ISA_FLAGS) \
-	    $$(FLAGS_$(1)) -DISA=$(1) -c $$< -o $$@
+	    $$(call isa_flags,$(1)) -DISA=$(1) -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call exp_loop_rule,$(isa))))
 

@@ -44,10 +44,13 @@ const struct attn_kernels *const *bench_kernel_sets(void) {
     if (!sets[0]) {
         const size_t n = attn_kernels_usable(attn_cpu_features(), usable);
         size_t wanted = 0;
-        for (size_t i = 0; i < n; i++)
+        int by_name = 0; /* sets that share the kernels of others, but for one type */
+        for (size_t i = 0; i < n; i++) {
             if (bench_options.isa ? strcmp(usable[i]->name, bench_options.isa) == 0
-                                  : n == 1 || strcmp(usable[i]->name, "scalar") != 0)
+                                  : n == 1 || (usable[i] != &attn_kernels_scalar && !by_name))
                 sets[wanted++] = usable[i];
+            by_name |= usable[i] == &attn_kernels_scalar;
+        }
     }
     return sets;
 }

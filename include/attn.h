@@ -397,12 +397,14 @@ ATTN_API const char *attn_status_string(attn_status status);
  * values written to buffer (cut to size, always terminated; buffer may be null with size 0). */
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
-/* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar"; null if the environment
- * variable ATTN_ISA (read once, when kernels are first selected; empty is unset) names one that is
- * unknown or cannot run here. */
+/* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
+ * default, or "avx512_bf16" or "neon_bf16", which are used only where asked for, because they trade
+ * accuracy for speed. Null if the environment variable ATTN_ISA (read once, when kernels are first
+ * selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 
-/* The kernel sets this CPU can run, best first, ending with a null pointer. */
+/* The kernel sets this CPU can run, best first, down to scalar, then those that are used only where
+ * asked for; a null pointer ends the list. */
 ATTN_API const char *const *attn_isa_list(void);
 
 /* Chooses the kernel set of all later calls, by name; null chooses the best. Calls under way keep

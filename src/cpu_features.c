@@ -11,8 +11,7 @@
 /* One CPUID feature bit. state: bits of XCR0 that the operating system must have set. */
 struct cpuid_bit {
     uint64_t feature;
-    uint32_t leaf;
-    uint8_t reg, bit;
+    uint8_t leaf, subleaf, reg, bit;
     uint8_t state;
 };
 
@@ -25,20 +24,22 @@ enum {
 #define CPUID1_ECX_OSXSAVE (UINT32_C(1) << 27)
 
 static const struct cpuid_bit cpuid_bits[] = {
-    {ATTN_CPU_HAS(SSE3), 1, ECX, 0, STATE_NONE},
-    {ATTN_CPU_HAS(SSSE3), 1, ECX, 9, STATE_NONE},
-    {ATTN_CPU_HAS(SSE41), 1, ECX, 19, STATE_NONE},
-    {ATTN_CPU_HAS(SSE42), 1, ECX, 20, STATE_NONE},
-    {ATTN_CPU_HAS(POPCNT), 1, ECX, 23, STATE_NONE},
-    {ATTN_CPU_HAS(AVX), 1, ECX, 28, STATE_YMM},
-    {ATTN_CPU_HAS(F16C), 1, ECX, 29, STATE_YMM},
-    {ATTN_CPU_HAS(FMA), 1, ECX, 12, STATE_YMM},
-    {ATTN_CPU_HAS(AVX2), 7, EBX, 5, STATE_YMM},
-    {ATTN_CPU_HAS(AVX512F), 7, EBX, 16, STATE_ZMM},
-    {ATTN_CPU_HAS(AVX512DQ), 7, EBX, 17, STATE_ZMM},
-    {ATTN_CPU_HAS(AVX512CD), 7, EBX, 28, STATE_ZMM},
-    {ATTN_CPU_HAS(AVX512BW), 7, EBX, 30, STATE_ZMM},
-    {ATTN_CPU_HAS(AVX512VL), 7, EBX, 31, STATE_ZMM},
+    {ATTN_CPU_HAS(SSE3), 1, 0, ECX, 0, STATE_NONE},
+    {ATTN_CPU_HAS(SSSE3), 1, 0, ECX, 9, STATE_NONE},
+    {ATTN_CPU_HAS(SSE41), 1, 0, ECX, 19, STATE_NONE},
+    {ATTN_CPU_HAS(SSE42), 1, 0, ECX, 20, STATE_NONE},
+    {ATTN_CPU_HAS(POPCNT), 1, 0, ECX, 23, STATE_NONE},
+    {ATTN_CPU_HAS(AVX), 1, 0, ECX, 28, STATE_YMM},
+    {ATTN_CPU_HAS(F16C), 1, 0, ECX, 29, STATE_YMM},
+    {ATTN_CPU_HAS(FMA), 1, 0, ECX, 12, STATE_YMM},
+    {ATTN_CPU_HAS(AVX2), 7, 0, EBX, 5, STATE_YMM},
+    {ATTN_CPU_HAS(AVX512F), 7, 0, EBX, 16, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512DQ), 7, 0, EBX, 17, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512CD), 7, 0, EBX, 28, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512BW), 7, 0, EBX, 30, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512VL), 7, 0, EBX, 31, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512_VNNI), 7, 0, ECX, 11, STATE_ZMM},
+    {ATTN_CPU_HAS(AVX512_BF16), 7, 1, EAX, 5, STATE_ZMM},
 };
 
 uint64_t attn_cpu_features_x86(const struct attn_cpu_probe *probe) {
@@ -49,26 +50,35 @@ uint64_t attn_cpu_features_x86(const struct attn_cpu_probe *probe) {
     probe->cpuid(1, 0, regs);
     const uint64_t xcr0 = regs[ECX] & CPUID1_ECX_OSXSAVE ? probe->xgetbv() : 0;
 
+    /* Subleaves beyond the highest, which EAX of subleaf 0 says, hold nothing of their own. */
+    uint32_t leaf7[4] = {0};
+    if (leaf0[EAX] >= 7)
+        probe->cpuid(7, 0, leaf7);
     uint64_t features = 0;
-    uint32_t loaded = 1;
+    uint32_t leaf = 1, subleaf = 0; /* what regs holds */
     for (size_t i = 0; i < sizeof cpuid_bits / sizeof cpuid_bits[0]; i++) {
         const struct cpuid_bit *b = &cpuid_bits[i];
-        if (b->leaf > leaf0[EAX])
+        if (b->leaf > leaf0[EAX] || (b->subleaf && b->subleaf > leaf7[EAX]))
             continue;
-        if (b->leaf != loaded)
-            probe->cpuid(loaded = b->leaf, 0, regs);
+        if (b->leaf != leaf || b->subleaf != subleaf)
+            probe->cpuid(leaf = b->leaf, subleaf = b->subleaf, regs);
         if ((regs[b->reg] >> b->bit & 1) && (xcr0 & b->state) == b->state)
             features |= b->feature;
     }
     return features;
 }
 
-/* Bits of AT_HWCAP as Linux defines them; other systems have no such word, and what is set for them
- * is what every AArch64 system has. */
-enum { HWCAP_BIT_ASIMD = 1 };
+/* Bits of AT_HWCAP and AT_HWCAP2 as Linux defines them; other systems have no such words, and what
+ * is set for them is what every AArch64 system has. */
+enum { HWCAP_BIT_ASIMD = 1, HWCAP_BIT_ASIMDDP = 20, HWCAP2_BIT_I8MM = 13, HWCAP2_BIT_BF16 = 14 };
 
 uint64_t attn_cpu_features_aarch64(const struct attn_cpu_probe *probe) {
-    return probe->hwcap() >> HWCAP_BIT_ASIMD & 1 ? ATTN_CPU_HAS(NEON) : 0;
+    const uint64_t hwcap = probe->hwcap(), hwcap2 = probe->hwcap2();
+    if (!(hwcap >> HWCAP_BIT_ASIMD & 1))
+        return 0;
+    return ATTN_CPU_HAS(NEON) | (hwcap >> HWCAP_BIT_ASIMDDP & 1 ? ATTN_CPU_HAS(NEON_DOTPROD) : 0) |
+           (hwcap2 >> HWCAP2_BIT_I8MM & 1 ? ATTN_CPU_HAS(NEON_I8MM) : 0) |
+           (hwcap2 >> HWCAP2_BIT_BF16 & 1 ? ATTN_CPU_HAS(NEON_BF16) : 0);
 }
 
 #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__) && !defined(__APPLE__) &&      \
@@ -96,12 +106,14 @@ uint64_t attn_cpu_features(void) {
 #include <sys/auxv.h>
 
 static uint64_t machine_hwcap(void) { return getauxval(AT_HWCAP); }
+static uint64_t machine_hwcap2(void) { return getauxval(AT_HWCAP2); }
 #else
 static uint64_t machine_hwcap(void) { return UINT64_C(1) << HWCAP_BIT_ASIMD; }
+static uint64_t machine_hwcap2(void) { return 0; }
 #endif
 
 uint64_t attn_cpu_features(void) {
-    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap};
+    static const struct attn_cpu_probe machine = {.hwcap = machine_hwcap, .hwcap2 = machine_hwcap2};
     return attn_cpu_features_aarch64(&machine);
 }
 

@@ -23,7 +23,12 @@
     X(AVX512BW, 11)                                                                                \
     X(AVX512VL, 12)                                                                                \
     X(AVX512CD, 13)                                                                                \
-    X(NEON, 32)
+    X(AVX512_VNNI, 14)                                                                             \
+    X(AVX512_BF16, 15)                                                                             \
+    X(NEON, 32)                                                                                    \
+    X(NEON_DOTPROD, 33)                                                                            \
+    X(NEON_BF16, 34)                                                                               \
+    X(NEON_I8MM, 35)
 
 enum attn_cpu_feature {
 #define ATTN_CPU_BIT(name, bit) ATTN_CPU_##name##_BIT = bit,
@@ -38,8 +43,9 @@ struct attn_cpu_probe {
     void (*cpuid)(uint32_t leaf, uint32_t subleaf, uint32_t regs[4]);
     /* x86: XCR0; called only if CPUID says that XGETBV is there. */
     uint64_t (*xgetbv)(void);
-    /* AArch64: AT_HWCAP. */
+    /* AArch64: AT_HWCAP and AT_HWCAP2. */
     uint64_t (*hwcap)(void);
+    uint64_t (*hwcap2)(void);
 };
 
 /* The features of an x86 or AArch64 CPU that answers as probe does. */

@@ -1,4 +1,5 @@
-/* Picks a kernel set: the first row of isa.def that the CPU can run, or the one asked for by name.
+/* Picks a kernel set: the first row of isa.def that the CPU can run, at the latest scalar, or the one
+ * asked for by name.
  *
  * SPDX-License-Identifier: MIT */
 #include "dispatch.h"
@@ -31,7 +32,7 @@ const struct attn_kernels *attn_kernels_built(size_t index) {
 }
 
 static int runs_with(const struct attn_kernels *kernels, uint64_t features) {
-    return (kernels->required & ~features) == 0 || kernels == built[N_BUILT - 1];
+    return (kernels->required & ~features) == 0 || kernels == &attn_kernels_scalar;
 }
 
 size_t attn_kernels_usable(uint64_t features, const struct attn_kernels **list) {

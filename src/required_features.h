@@ -14,7 +14,8 @@
     (REQUIRED_SSE3 | REQUIRED_SSSE3 | REQUIRED_SSE41 | REQUIRED_SSE42 | REQUIRED_POPCNT |          \
      REQUIRED_AVX | REQUIRED_F16C | REQUIRED_FMA | REQUIRED_AVX2 | REQUIRED_AVX512F |              \
      REQUIRED_AVX512DQ | REQUIRED_AVX512BW | REQUIRED_AVX512VL | REQUIRED_AVX512CD |               \
-     REQUIRED_NEON)
+     REQUIRED_AVX512_VNNI | REQUIRED_AVX512_BF16 | REQUIRED_NEON | REQUIRED_NEON_DOTPROD |         \
+     REQUIRED_NEON_BF16 | REQUIRED_NEON_I8MM)
 
 #ifdef __SSE3__
 #define REQUIRED_SSE3 ATTN_CPU_HAS(SSE3)
@@ -86,18 +87,42 @@
 #else
 #define REQUIRED_AVX512CD 0
 #endif
+#ifdef __AVX512VNNI__
+#define REQUIRED_AVX512_VNNI ATTN_CPU_HAS(AVX512_VNNI)
+#else
+#define REQUIRED_AVX512_VNNI 0
+#endif
+#ifdef __AVX512BF16__
+#define REQUIRED_AVX512_BF16 ATTN_CPU_HAS(AVX512_BF16)
+#else
+#define REQUIRED_AVX512_BF16 0
+#endif
 #if defined(__aarch64__) && defined(__ARM_NEON)
 #define REQUIRED_NEON ATTN_CPU_HAS(NEON)
 #else
 #define REQUIRED_NEON 0
 #endif
 
+#ifdef __ARM_FEATURE_DOTPROD
+#define REQUIRED_NEON_DOTPROD ATTN_CPU_HAS(NEON_DOTPROD)
+#else
+#define REQUIRED_NEON_DOTPROD 0
+#endif
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#define REQUIRED_NEON_BF16 ATTN_CPU_HAS(NEON_BF16)
+#else
+#define REQUIRED_NEON_BF16 0
+#endif
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define REQUIRED_NEON_I8MM ATTN_CPU_HAS(NEON_I8MM)
+#else
+#define REQUIRED_NEON_I8MM 0
+#endif
+
 /* A feature that the flags enable and that nothing above asks the CPU for would be a SIGILL on some
  * machine. */
 #if defined(__BMI__) || defined(__BMI2__) || defined(__LZCNT__) || defined(__MOVBE__) ||           \
-    defined(__AVX512VNNI__) || defined(__AVX512BF16__) || defined(__AVX512FP16__) ||               \
-    defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE) ||        \
-    defined(__ARM_FEATURE_BF16) || defined(__ARM_FEATURE_MATMUL_INT8) ||                           \
+    defined(__AVX512FP16__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_SVE) ||               \
     defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
 #error                                                                                             \
     "these flags enable a CPU feature that nobody asks the CPU for at run time. -march and -m flags do not belong in CFLAGS: kernel sets are chosen at run time. In a flags.mk: map the feature here"

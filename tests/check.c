@@ -181,8 +181,11 @@ bool check_use_isa(const char *name) {
 
 size_t check_kernel_sets(const struct attn_kernels **sets) {
     const size_t n = attn_kernels_usable(attn_cpu_features(), sets);
-    cr_assert(n >= 1 && strcmp(sets[n - 1]->name, "scalar") == 0, "the last set must be scalar");
-    return n;
+    for (size_t i = 0; i < n; i++)
+        if (sets[i] == &attn_kernels_scalar)
+            return i + 1;
+    cr_assert(false, "scalar cannot be used");
+    return 0;
 }
 
 /* ---- Executors ------------------------------------------------------------------------------- */

@@ -106,7 +106,8 @@ bool check_use_isa(const char *name);
     for (const char *const *isa_at = attn_isa_list(), *name = *isa_at;                             \
          name && check_use_isa(name); name = *++isa_at)
 
-/* The sets this machine can run, best first; the scalar one is last. */
+/* The sets this machine can run, best first, down to the scalar one. Those that are chosen by name
+ * only come after it: their kernels are those of others, but for their dot products. */
 size_t check_kernel_sets(const struct attn_kernels **sets);
 
 /* ---- Problems -------------------------------------------------------------------------------- */

@@ -27,7 +27,8 @@ esac
 allowed() {
     case $1 in
     avx2) echo vex ;;
-    avx512) echo evex ;;
+    avx512 | avx512_*) echo evex ;;
+    neon_bf16) echo bf16 ;;
     baseline | cli | limits | scalar | neon) echo base ;;
     *) echo "unknown kernel set $1: add it to $0" >&2 && return 1 ;;
     esac
@@ -65,6 +66,7 @@ instructions() {
               code ~ /[ {,\[][zp][0-9]+[.\/]/ || code ~ /^(smstart|smstop|rdvl) / || \
               (code ~ /^f/ && code !~ /^fcvt/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/) || \
               (code ~ /^[su]cvtf/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/)
+        if (what == "bf16" && code ~ /^bf(dot|cvtn2?) /) bad = 0
     }
     bad && shown++ < 3 { print file ": " function_name ": " $3 " " $4 }
     END { if (!lines) print file ": nothing to disassemble" }'
@@ -110,6 +112,10 @@ else
         'bfdot v0.4s, v1.8h, v2.8h' 'add z0.s, z0.s, z1.s' 'smmla v0.4s, v1.16b, v2.16b' \
         'ld1w {z0.s}, p0/z, [x0]'; do
         caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $text")" instructions base
+        case $text in
+        bfdot*) ;;
+        *) caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $text")" instructions bf16 ;;
+        esac
     done
 fi
 caught '__attribute__((weak)) void attn_f_set(void) {}' symbols set

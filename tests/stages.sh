@@ -76,6 +76,7 @@ host_isas() {
         flags=' '
     fi
     isas=scalar
+    by_name=
     case $(uname -m) in
     aarch64 | arm64) isas="neon $isas" ;;
     x86_64)
@@ -85,14 +86,17 @@ host_isas() {
             done
         }
         if has avx2 fma; then isas="avx2 $isas"; fi
-        if has avx512f avx512bw avx512vl avx512dq; then isas="avx512 $isas"; fi
+        if has avx512f avx512bw avx512vl avx512dq; then
+            isas="avx512 $isas"
+            if has avx512_bf16; then by_name="$by_name avx512_bf16"; fi
+        fi
         ;;
     esac
-    echo "$isas"
+    echo "$isas$by_name"
 }
 
-# run_tests ISAS COMMAND...: the test program, which asserts that these kernel sets, best first, can
-# be used and that the first of them is chosen unless asked otherwise.
+# run_tests ISAS COMMAND...: the test program, which asserts that these kernel sets, in this order,
+# can be used and that the first of them is chosen unless asked otherwise.
 run_tests() {
     isas=$1
     shift

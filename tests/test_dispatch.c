@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,8 +19,8 @@
 
 enum { EAX, EBX, ECX, EDX };
 static struct {
-    uint32_t max_leaf, leaf1[4], leaf7[4];
-    uint64_t xcr0, hwcap;
+    uint32_t max_leaf, leaf1[4], leaf7[4], leaf7_1[4];
+    uint64_t xcr0, hwcap, hwcap2;
     bool xgetbv_called;
 } mock;
 
@@ -31,6 +32,8 @@ static void mock_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t regs[4]) {
         memcpy(regs, mock.leaf1, sizeof mock.leaf1);
     if (leaf == 7 && mock.max_leaf >= 7 && subleaf == 0)
         memcpy(regs, mock.leaf7, sizeof mock.leaf7);
+    if (leaf == 7 && mock.max_leaf >= 7 && subleaf == 1)
+        memcpy(regs, mock.leaf7_1, sizeof mock.leaf7_1);
 }
 
 static uint64_t mock_xgetbv(void) {
@@ -40,7 +43,9 @@ static uint64_t mock_xgetbv(void) {
 
 static uint64_t mock_hwcap(void) { return mock.hwcap; }
 
-static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_hwcap};
+static uint64_t mock_hwcap2(void) { return mock.hwcap2; }
+
+static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_hwcap, mock_hwcap2};
 
 #define BIT(n) (UINT32_C(1) << (n))
 #define OSXSAVE BIT(27)
@@ -48,28 +53,36 @@ static const struct attn_cpu_probe probe = {mock_cpuid, mock_xgetbv, mock_hwcap}
 /* Bits of the Intel manual (vol. 2A, CPUID), typed a second time on purpose. */
 static const struct {
     const char *name;
-    int leaf, reg, bit;
+    int leaf, reg, bit; /* leaf 71: leaf 7, subleaf 1 */
 } cpuid_names[] = {
-    {"SSE3", 1, ECX, 0},      {"SSSE3", 1, ECX, 9},     {"FMA", 1, ECX, 12},
-    {"SSE4.1", 1, ECX, 19},   {"SSE4.2", 1, ECX, 20},   {"POPCNT", 1, ECX, 23},
-    {"OSXSAVE", 1, ECX, 27},  {"AVX", 1, ECX, 28},      {"F16C", 1, ECX, 29},
-    {"AVX2", 7, EBX, 5},      {"AVX512F", 7, EBX, 16},  {"AVX512DQ", 7, EBX, 17},
-    {"AVX512CD", 7, EBX, 28}, {"AVX512BW", 7, EBX, 30}, {"AVX512VL", 7, EBX, 31},
+    {"SSE3", 1, ECX, 0},         {"SSSE3", 1, ECX, 9},        {"FMA", 1, ECX, 12},
+    {"SSE4.1", 1, ECX, 19},      {"SSE4.2", 1, ECX, 20},      {"POPCNT", 1, ECX, 23},
+    {"OSXSAVE", 1, ECX, 27},     {"AVX", 1, ECX, 28},         {"F16C", 1, ECX, 29},
+    {"AVX2", 7, EBX, 5},         {"AVX512F", 7, EBX, 16},     {"AVX512DQ", 7, EBX, 17},
+    {"AVX512CD", 7, EBX, 28},    {"AVX512BW", 7, EBX, 30},    {"AVX512VL", 7, EBX, 31},
+    {"AVX512_VNNI", 7, ECX, 11}, {"AVX512_BF16", 71, EAX, 5},
 };
 enum { N_BITS = sizeof cpuid_names / sizeof *cpuid_names };
+
+static uint32_t *mock_register(int i) {
+    const int leaf = cpuid_names[i].leaf;
+    return &(leaf == 1 ? mock.leaf1 : leaf == 7 ? mock.leaf7 : mock.leaf7_1)[cpuid_names[i].reg];
+}
 
 static void mock_everything(void) {
     memset(&mock, 0, sizeof mock);
     mock.max_leaf = 0x1f;
+    mock.leaf7[EAX] = 2; /* the highest subleaf */
     for (int i = 0; i < N_BITS; i++)
-        (cpuid_names[i].leaf == 1 ? mock.leaf1 : mock.leaf7)[cpuid_names[i].reg] |=
-            BIT(cpuid_names[i].bit);
+        *mock_register(i) |= BIT(cpuid_names[i].bit);
     mock.xcr0 = 0xe7;
 }
 
 static void mock_avx2_machine(void) {
     mock_everything();
+    memset(mock.leaf7_1, 0, sizeof mock.leaf7_1);
     mock.leaf7[EBX] &= BIT(5);
+    mock.leaf7[ECX] = 0;
     mock.xcr0 = 0x7;
 }
 
@@ -135,6 +148,12 @@ Test(dispatch, operating_system_saves_registers) {
     expect_chosen("nothing", "scalar");
 }
 
+/* Whether a set is the one for an extension: avx512_bf16 for AVX512_BF16's "_BF16". */
+static bool is_of_extension(const char *name, const char *extension) {
+    name = strchr(name, '_');
+    return name && strcasecmp(name, extension) == 0;
+}
+
 /* Each CPUID bit missing alone drops exactly the sets that require it, and a set requires what its
  * compiler flags enable: without that it could meet an instruction that the CPU does not have. */
 Test(dispatch, each_bit_dropped_alone) {
@@ -142,14 +161,13 @@ Test(dispatch, each_bit_dropped_alone) {
         const struct attn_kernels *set = attn_kernels_built(k);
         mock_everything();
         const uint64_t all = attn_cpu_features_x86(&probe);
-        if (strcmp(set->name, "avx2") && strcmp(set->name, "avx512"))
+        if (strncmp(set->name, "avx", 3) != 0)
             continue;
         CHECK((set->required & ~all) == 0, "%s requires what no x86 CPU has", set->name);
         uint64_t seen = 0;
         for (int i = 0; i < N_BITS; i++) {
             mock_everything();
-            (cpuid_names[i].leaf == 1 ? mock.leaf1 : mock.leaf7)[cpuid_names[i].reg] &=
-                ~BIT(cpuid_names[i].bit);
+            *mock_register(i) &= ~BIT(cpuid_names[i].bit);
             const uint64_t features = attn_cpu_features_x86(&probe);
             const bool needs = (set->required & ~features) != 0;
             seen |= set->required & ~features;
@@ -163,31 +181,84 @@ Test(dispatch, each_bit_dropped_alone) {
             CHECK((attn_kernels_select(features, set->name) == set) == !needs, "by name");
             /* What the folder's flags are known to enable; of three bits that depends on the
              * compiler. */
-            const bool is_avx512 = strcmp(set->name, "avx512") == 0;
+            const bool is_avx512 = strncmp(set->name, "avx512", 6) == 0;
             const bool is_wide = strncmp(cpuid_names[i].name, "AVX512", 6) == 0;
+            const char *extension = strchr(cpuid_names[i].name, '_');
+            const bool is_extension = extension != NULL;
             const bool may_differ = strcmp(cpuid_names[i].name, "AVX512CD") == 0 ||
                                     strcmp(cpuid_names[i].name, "F16C") == 0 ||
                                     (is_avx512 && strcmp(cpuid_names[i].name, "FMA") == 0);
-            CHECK(may_differ || needs == (is_avx512 || !is_wide), "needed: %d", needs);
+            CHECK(may_differ || is_extension || needs == (is_avx512 || !is_wide), "needed: %d",
+                  needs);
+            CHECK(!is_extension || needs == is_of_extension(set->name, extension), "needed: %d",
+                  needs);
         }
         CHECK(seen == set->required, "%s requires bits that no CPUID bit turns off", set->name);
     }
+    /* Subleaf 1 means nothing where subleaf 0 does not know it. */
+    mock_everything();
+    mock.leaf7[EAX] = 0;
+    check_context("no subleaf 1");
+    CHECK(!(attn_cpu_features_x86(&probe) & ATTN_CPU_HAS(AVX512_BF16)), "AVX512_BF16 was seen");
     /* The scalar set needs nothing. */
     const struct attn_kernels *list[ATTN_MAX_ISAS];
     check_context("no features");
     CHECK(attn_kernels_usable(0, list) == 1 && strcmp(list[0]->name, "scalar") == 0, "not scalar");
-    for (int bit = 0; bit < 64; bit++) { /* ASIMD is bit 1 in Linux's asm/hwcap.h */
-        check_context("AT_HWCAP bit %d", bit);
-        mock.hwcap = UINT64_C(1) << bit;
-        CHECK(attn_cpu_features_aarch64(&probe) == (bit == 1 ? ATTN_CPU_HAS(NEON) : 0), "alone");
-        mock.hwcap = ~mock.hwcap;
-        CHECK(attn_cpu_features_aarch64(&probe) == (bit == 1 ? 0 : ATTN_CPU_HAS(NEON)), "dropped");
+    /* Linux's asm/hwcap.h: ASIMD is bit 1, ASIMDDP bit 20; in the second word I8MM is bit 13, BF16
+     * bit 14. None of them counts without ASIMD. */
+    const uint64_t extensions =
+        ATTN_CPU_HAS(NEON_DOTPROD) | ATTN_CPU_HAS(NEON_I8MM) | ATTN_CPU_HAS(NEON_BF16);
+    for (int bit = 0; bit < 128; bit++) {
+        const uint64_t feature = bit == 1         ? ATTN_CPU_HAS(NEON)
+                                 : bit == 20      ? ATTN_CPU_HAS(NEON_DOTPROD)
+                                 : bit == 64 + 13 ? ATTN_CPU_HAS(NEON_I8MM)
+                                 : bit == 64 + 14 ? ATTN_CPU_HAS(NEON_BF16)
+                                                  : 0;
+        check_context("AT_HWCAP and AT_HWCAP2, bit %d", bit);
+        mock.hwcap = bit < 64 ? UINT64_C(1) << bit : 0;
+        mock.hwcap2 = bit < 64 ? 0 : UINT64_C(1) << (bit - 64);
+        CHECK(attn_cpu_features_aarch64(&probe) == (bit == 1 ? feature : 0), "alone");
+        mock.hwcap |= 2;
+        CHECK(attn_cpu_features_aarch64(&probe) == (feature | ATTN_CPU_HAS(NEON)), "with ASIMD");
+        mock.hwcap = ~(bit < 64 ? UINT64_C(1) << bit : 0);
+        mock.hwcap2 = ~(bit < 64 ? 0 : UINT64_C(1) << (bit - 64));
+        CHECK(attn_cpu_features_aarch64(&probe) ==
+                  (bit == 1 ? 0 : (ATTN_CPU_HAS(NEON) | extensions) & ~feature),
+              "dropped");
     }
     if (is_built("neon")) {
-        const struct attn_kernels *neon = attn_kernels_select(ATTN_CPU_HAS(NEON), NULL);
+        const uint64_t all = ATTN_CPU_HAS(NEON) | extensions;
+        const struct attn_kernels *neon = attn_kernels_select(all, NULL);
         CHECK(neon && strcmp(neon->name, "neon") == 0 && neon->required == ATTN_CPU_HAS(NEON),
               "neon requires %llx", (unsigned long long)(neon ? neon->required : 0));
+        CHECK(attn_kernels_select(ATTN_CPU_HAS(NEON), NULL) == neon, "without extensions");
+        for (size_t i = 0; attn_kernels_built(i); i++) {
+            const struct attn_kernels *set = attn_kernels_built(i);
+            if (strncmp(set->name, "neon_", 5) != 0)
+                continue;
+            check_context("%s", set->name);
+            const uint64_t own = set->required & extensions;
+            CHECK(own && set->required == (ATTN_CPU_HAS(NEON) | own), "requires %llx",
+                  (unsigned long long)set->required);
+            CHECK(attn_kernels_select(all, set->name) == set, "not given");
+            CHECK(attn_kernels_select(all & ~own, set->name) == NULL, "given");
+        }
     }
+}
+
+/* Sets that are less accurate come after scalar: nobody gets one who did not ask for it. */
+Test(dispatch, less_accurate_by_name_only) {
+    bool past_scalar = false;
+    for (size_t i = 0; attn_kernels_built(i); i++) {
+        const struct attn_kernels *set = attn_kernels_built(i);
+        check_context("%s", set->name);
+        CHECK((strchr(set->name, '_') != NULL) == past_scalar, "on the wrong side of scalar");
+        past_scalar |= strcmp(set->name, "scalar") == 0;
+        const struct attn_kernels *best = attn_kernels_select(set->required, NULL);
+        CHECK(strchr(best->name, '_') == NULL, "%s is chosen by default", best->name);
+        CHECK(attn_kernels_select(set->required, set->name) == set, "not given by name");
+    }
+    CHECK(past_scalar, "no scalar");
 }
 
 /* O9: a name that the CPU cannot run is refused, whatever its source. */
@@ -214,10 +285,10 @@ Test(dispatch, by_name) {
     }
     CHECK(attn_set_isa(NULL) == ATTN_OK && strcmp(attn_isa(), *attn_isa_list()) == 0, "null");
     const char *const *list = attn_isa_list();
-    size_t n = 0;
-    while (list[n])
-        n++;
-    CHECK(n >= 1 && strcmp(list[n - 1], "scalar") == 0, "the list does not end with scalar");
+    bool has_scalar = false;
+    for (size_t n = 0; list[n]; n++)
+        has_scalar |= strcmp(list[n], "scalar") == 0;
+    CHECK(has_scalar, "scalar is not in the list");
     CHECK(attn_isa_list() == list, "the list moves");
     for (size_t i = 0; attn_kernels_built(i); i++)
         for (size_t j = 0; j < i; j++)

@@ -4,4 +4,4 @@
 #include "avx512.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS(avx512, 9)
+ATTN_DEFINE_KERNELS(avx512, 9);

@@ -33,19 +33,21 @@ int cmd_info(int argc, char **argv) {
 
     const struct attn_kernels *usable[ATTN_MAX_ISAS], *kernels;
     const size_t n_usable = attn_kernels_usable(features, usable);
-    printf("%-10s %s\n", "kernels", "usable here");
+    printf("%-12s %s\n", "kernels", "usable here");
+    int by_name = 0;
     for (size_t i = 0; (kernels = attn_kernels_built(i)); i++) {
         int runs = 0;
         for (size_t j = 0; j < n_usable; j++)
             runs |= usable[j] == kernels;
-        printf("%-10s ", kernels->name);
+        printf("%-12s ", kernels->name);
         if (!runs)
             printf("no: needs %s\n",
                    machine_feature_names(kernels->required & ~features, names, sizeof names));
         else if (chosen && strcmp(chosen, kernels->name) == 0)
             printf("yes, chosen: %s\n", machine_reason());
         else
-            printf("yes\n");
+            printf(by_name ? "yes, where asked for: less accurate\n" : "yes\n");
+        by_name |= kernels == &attn_kernels_scalar;
     }
     if (!chosen)
         return machine_select(NULL) ? CLI_DONE : CLI_FAILED;
