@@ -5,8 +5,7 @@
 #ifndef ATTN_INT8_KERNELS_H
 #define ATTN_INT8_KERNELS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels.h"
 
 #define ATTN_DECLARE_INT8_KERNELS(isa)                                                             \
     void attn_quantise_i8_##isa(const float *x, size_t dim, size_t group, int8_t *row);            \
@@ -20,5 +19,13 @@
                                   int64_t stride, const float *scales, int64_t scale_stride,       \
                                   size_t n_keys, size_t dim, size_t group, float scale,            \
                                   float *scores, size_t score_stride);
+
+#define ATTN_DEFINE_INT8_TABLE(isa)                                                                \
+    static const struct attn_int8_kernels int8_kernels = {                                         \
+        .quantise = attn_quantise_i8_##isa,                                                        \
+        .pack_keys = attn_pack_keys_i8_##isa,                                                      \
+        .qk_packed = attn_qk_packed_i8_##isa,                                                      \
+        .qk_strided = attn_qk_strided_i8_##isa,                                                    \
+    }
 
 #endif

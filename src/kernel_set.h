@@ -43,31 +43,31 @@
     void attn_narrow_bf16_##isa(const float *x, size_t n, uint16_t *out);
 
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
- * be those of another set, `base`, all of whose features this one requires too. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows)                                                \
-    const struct attn_kernels attn_kernels_##isa = {                                               \
-        .name = #isa,                                                                              \
-        .required = ATTN_REQUIRED_FEATURES,                                                        \
-        .pack_min_rows = min_rows,                                                                 \
-        .pack_keys = attn_pack_keys_f32_##base,                                                    \
-        .qk_packed = attn_qk_packed_f32_##base,                                                    \
-        .qk_strided = attn_qk_strided_f32_##base,                                                  \
-        .softcap = attn_softcap_f32_##base,                                                        \
-        .alibi = attn_alibi_f32_##base,                                                            \
-        .add_bias = attn_add_bias_f32_##base,                                                      \
-        .bits_of_bool = attn_bits_of_bool_f32_##base,                                              \
-        .bits_of_bias = attn_bits_of_bias_f32_##base,                                              \
-        .softmax_rows = attn_softmax_rows_f32_##base,                                              \
-        .pv_tile = attn_pv_tile_f32_##base,                                                        \
-        .merge_rows = attn_merge_rows_f32_##base,                                                  \
-        .scale_row = attn_scale_row_f32_##base,                                                    \
-        .widen_f16 = attn_widen_f16_##base,                                                        \
-        .widen_bf16 = attn_widen_bf16_##base,                                                      \
-        .widen_i8 = attn_widen_i8_##base,                                                          \
-        .narrow_f16 = attn_narrow_f16_##base,                                                      \
-        .narrow_bf16 = attn_narrow_bf16_##base,                                                    \
-    }
+ * be those of another set, `base`, all of whose features this one requires too; then come fields of
+ * its own. */
+#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, ...)                                           \
+    const struct attn_kernels attn_kernels_##isa = {.name = #isa,                                  \
+                                                    .required = ATTN_REQUIRED_FEATURES,            \
+                                                    .pack_min_rows = min_rows,                     \
+                                                    .pack_keys = attn_pack_keys_f32_##base,        \
+                                                    .qk_packed = attn_qk_packed_f32_##base,        \
+                                                    .qk_strided = attn_qk_strided_f32_##base,      \
+                                                    .softcap = attn_softcap_f32_##base,            \
+                                                    .alibi = attn_alibi_f32_##base,                \
+                                                    .add_bias = attn_add_bias_f32_##base,          \
+                                                    .bits_of_bool = attn_bits_of_bool_f32_##base,  \
+                                                    .bits_of_bias = attn_bits_of_bias_f32_##base,  \
+                                                    .softmax_rows = attn_softmax_rows_f32_##base,  \
+                                                    .pv_tile = attn_pv_tile_f32_##base,            \
+                                                    .merge_rows = attn_merge_rows_f32_##base,      \
+                                                    .scale_row = attn_scale_row_f32_##base,        \
+                                                    .widen_f16 = attn_widen_f16_##base,            \
+                                                    .widen_bf16 = attn_widen_bf16_##base,          \
+                                                    .widen_i8 = attn_widen_i8_##base,              \
+                                                    .narrow_f16 = attn_narrow_f16_##base,          \
+                                                    .narrow_bf16 = attn_narrow_bf16_##base,        \
+                                                    __VA_ARGS__}
 
-#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows)
+#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, )
 
 #endif

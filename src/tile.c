@@ -5,6 +5,7 @@
 
 #include "integers.h"
 #include "storage.h"
+#include "tile_int8.h"
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
@@ -27,11 +28,16 @@ struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows
     return tile;
 }
 
+void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
+                   int64_t from, int64_t to, int64_t end) {
+    attn_prefetch(job->c, side, tile->batch, tile->kv_head,
+                  tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
+}
+
 /* Columns [from, to) as f32 rows. Those that follow, below `end`, are asked for. */
 static void widen(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
                   int64_t from, int64_t to, int64_t end, float *out, int64_t out_stride) {
-    attn_prefetch(job->c, side, tile->batch, tile->kv_head,
-                  tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
+    attn_tile_ask(job, tile, side, from, to, end);
     attn_widen_tokens(job->c, job->kernels, side, tile->batch, tile->kv_head, tile->begin + from,
                       tile->begin + to, out, out_stride);
 }
@@ -50,6 +56,11 @@ void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch 
     } else {
         for (int64_t j = 0; j < n; j += KEY_CHUNK) {
             const int64_t to = at_most(j + KEY_CHUNK, n);
+            if (attn_tile_is_int8(job)) {
+                attn_tile_ask(job, tile, ATTN_KEYS, j, to, n);
+                attn_tile_pack_int8(job, w, tile, j, to);
+                continue;
+            }
             widen(job, tile, ATTN_KEYS, j, to, n, w->widened, p->qk_dim);
             job->kernels->pack_keys(w->widened, p->qk_dim, (size_t)j, (size_t)(to - j),
                                     (size_t)p->qk_dim, w->packed);
@@ -147,7 +158,9 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
     const size_t n_rows = (size_t)block->n, dim = (size_t)p->qk_dim;
     const size_t stride = job->plan->score_stride;
     const float scale = job->c->scale;
-    if (tile->is_packed) {
+    if (attn_tile_is_int8(job)) {
+        attn_tile_scores_int8(job, w, q, n_rows, tile, begin, end);
+    } else if (tile->is_packed) {
         job->kernels->qk_packed(q, n_rows, w->packed + begin * p->qk_dim, (size_t)(end - begin),
                                 dim, scale, w->scores + begin, stride);
     } else if (tile->keys) {

@@ -4,4 +4,4 @@
 #include "avx512.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9);
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9, );

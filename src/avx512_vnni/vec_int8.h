@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-#include "avx512/transpose.h"
-#include "avx512/vec.h"
+#include "transpose.h"
+#include "vec.h"
 
 typedef __m512i vi;
 

@@ -9,7 +9,7 @@
 #error "compile src/neon_dotprod with the flags of its flags.mk"
 #endif
 
-#include "neon/vec_int8.h"
+#include "int8_lanes.h"
 
 #define INT8_SLOTS(M) (M)
 

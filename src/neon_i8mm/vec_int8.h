@@ -13,7 +13,7 @@
 #error "compile src/neon_i8mm with the flags of its flags.mk"
 #endif
 
-#include "neon/vec_int8.h"
+#include "int8_lanes.h"
 
 #define INT8_SLOTS(M) (((M) + 1) / 2 * 2)
 

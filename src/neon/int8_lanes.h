@@ -1,12 +1,12 @@
 /* The 4-lane vector operations on integers that the sets for products of int8 share.
  *
  * SPDX-License-Identifier: MIT */
-#ifndef ATTN_NEON_VEC_INT8_H
-#define ATTN_NEON_VEC_INT8_H
+#ifndef ATTN_NEON_INT8_LANES_H
+#define ATTN_NEON_INT8_LANES_H
 
-#include "neon/transpose.h"
-#include "neon/vec.h"
+#include "transpose.h"
 #include "unroll.h"
+#include "vec.h"
 
 typedef int32x4_t vi;
 typedef int8x16_t vq;
