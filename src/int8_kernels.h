@@ -21,7 +21,7 @@
                                   float *scores, size_t score_stride);
 
 #define ATTN_DEFINE_INT8_TABLE(isa)                                                                \
-    static const struct attn_int8_kernels int8_kernels = {                                         \
+    static const struct attn_int8_kernels int8_kernels_##isa = {                                   \
         .quantise = attn_quantise_i8_##isa,                                                        \
         .pack_keys = attn_pack_keys_i8_##isa,                                                      \
         .qk_packed = attn_qk_packed_i8_##isa,                                                      \

@@ -42,32 +42,65 @@
     void attn_narrow_f16_##isa(const float *x, size_t n, uint16_t *out);                           \
     void attn_narrow_bf16_##isa(const float *x, size_t n, uint16_t *out);
 
-/* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
- * be those of another set, `base`, all of whose features this one requires too; then come fields of
- * its own. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, ...)                                           \
-    const struct attn_kernels attn_kernels_##isa = {.name = #isa,                                  \
-                                                    .required = ATTN_REQUIRED_FEATURES,            \
-                                                    .pack_min_rows = min_rows,                     \
-                                                    .pack_keys = attn_pack_keys_f32_##base,        \
-                                                    .qk_packed = attn_qk_packed_f32_##base,        \
-                                                    .qk_strided = attn_qk_strided_f32_##base,      \
-                                                    .softcap = attn_softcap_f32_##base,            \
-                                                    .alibi = attn_alibi_f32_##base,                \
-                                                    .add_bias = attn_add_bias_f32_##base,          \
-                                                    .bits_of_bool = attn_bits_of_bool_f32_##base,  \
-                                                    .bits_of_bias = attn_bits_of_bias_f32_##base,  \
-                                                    .softmax_rows = attn_softmax_rows_f32_##base,  \
-                                                    .pv_tile = attn_pv_tile_f32_##base,            \
-                                                    .merge_rows = attn_merge_rows_f32_##base,      \
-                                                    .scale_row = attn_scale_row_f32_##base,        \
-                                                    .widen_f16 = attn_widen_f16_##base,            \
-                                                    .widen_bf16 = attn_widen_bf16_##base,          \
-                                                    .widen_i8 = attn_widen_i8_##base,              \
-                                                    .narrow_f16 = attn_narrow_f16_##base,          \
-                                                    .narrow_bf16 = attn_narrow_bf16_##base,        \
-                                                    __VA_ARGS__}
+/* The products of a set that has some, and their table. */
+#define ATTN_DECLARE_DOT_KERNELS(isa)                                                              \
+    void attn_pack_keys_##isa(const float *keys, int64_t stride, size_t first, size_t n_keys,      \
+                              size_t dim, void *packed);                                           \
+    void attn_qk_packed_##isa(const float *const *q, size_t n_rows, const void *packed,            \
+                              size_t n_keys, size_t dim, float scale, float *scores,               \
+                              size_t score_stride);                                                \
+    void attn_qk_strided_##isa(const float *const *q, size_t n_rows, const float *keys,            \
+                               int64_t stride, size_t n_keys, size_t dim, float scale,             \
+                               float *scores, size_t score_stride);                                \
+    void attn_interleave_##isa(const void *const *tokens, size_t n, float *lanes);                 \
+    void attn_narrow_weights_##isa(float *weights, size_t weight_stride, size_t n_rows,            \
+                                   const struct attn_visible *visible);                            \
+    void attn_pv_tile_##isa(const float *weights, size_t weight_stride,                            \
+                            const struct attn_visible *visible, size_t n_rows,                     \
+                            const float *values, int64_t value_stride, size_t v_dim,               \
+                            const float *factor, float *acc, size_t acc_stride);
 
-#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, )
+#define ATTN_DEFINE_DOT_KERNELS(isa, of_type, n_per_lane)                                          \
+    static const struct attn_dot_kernels dot_kernels_##isa = {                                     \
+        .type = of_type,                                                                           \
+        .per_lane = n_per_lane,                                                                    \
+        .pack_keys = attn_pack_keys_##isa,                                                         \
+        .qk_packed = attn_qk_packed_##isa,                                                         \
+        .qk_strided = attn_qk_strided_##isa,                                                       \
+        .interleave = attn_interleave_##isa,                                                       \
+        .narrow_weights = attn_narrow_weights_##isa,                                               \
+        .pv_tile = attn_pv_tile_##isa,                                                             \
+    }
+
+/* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
+ * be those of another set, `base`, all of whose features this one requires too; dot_kernels and
+ * int8_kernels are null or the address of its products. */
+#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, dot_kernels, int8_kernels)                     \
+    const struct attn_kernels attn_kernels_##isa = {                                               \
+        .name = #isa,                                                                              \
+        .required = ATTN_REQUIRED_FEATURES,                                                        \
+        .pack_min_rows = min_rows,                                                                 \
+        .pack_keys = attn_pack_keys_f32_##base,                                                    \
+        .qk_packed = attn_qk_packed_f32_##base,                                                    \
+        .qk_strided = attn_qk_strided_f32_##base,                                                  \
+        .softcap = attn_softcap_f32_##base,                                                        \
+        .alibi = attn_alibi_f32_##base,                                                            \
+        .add_bias = attn_add_bias_f32_##base,                                                      \
+        .bits_of_bool = attn_bits_of_bool_f32_##base,                                              \
+        .bits_of_bias = attn_bits_of_bias_f32_##base,                                              \
+        .softmax_rows = attn_softmax_rows_f32_##base,                                              \
+        .pv_tile = attn_pv_tile_f32_##base,                                                        \
+        .merge_rows = attn_merge_rows_f32_##base,                                                  \
+        .scale_row = attn_scale_row_f32_##base,                                                    \
+        .widen_f16 = attn_widen_f16_##base,                                                        \
+        .widen_bf16 = attn_widen_bf16_##base,                                                      \
+        .widen_i8 = attn_widen_i8_##base,                                                          \
+        .narrow_f16 = attn_narrow_f16_##base,                                                      \
+        .narrow_bf16 = attn_narrow_bf16_##base,                                                    \
+        .dot = dot_kernels,                                                                        \
+        .int8 = int8_kernels,                                                                      \
+    }
+
+#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, NULL, NULL)
 
 #endif

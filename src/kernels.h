@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attn.h"
+
 /* Scores are padded to this many columns, and tiles start at multiples of it from their span's
  * start. Every vector length divides it, so that a key's lane is its index modulo the vector length
  * whatever tile it is met in. */
@@ -44,6 +46,46 @@
 struct attn_visible {
     int32_t begin, end, lifted;
     const uint64_t *bits;
+};
+
+/* Products of a storage type as it is, by instructions that multiply several neighbours at once and
+ * add the products up. What they multiply are 32-bit lanes, handed over as floats and read as such
+ * by nobody: lane i of a row of q or of k holds its features i * per_lane and on; where lanes are
+ * values, lane c of row i holds feature c of the keys i * per_lane and on, counted from column 0 of
+ * the tile. Where a row of q or k has no whole number of lanes, it was copied and ends in zeros.
+ *
+ * A chain is one such instruction after the other, ascending; its order and rounding within a lane
+ * are the CPU's. Subnormal numbers may count as 0, and results may become it. */
+#define ATTN_PER_LANE_MOST 4
+struct attn_dot_kernels {
+    attn_type type;  /* of q and k for the scores, of v for the output */
+    size_t per_lane; /* elements of a lane, at most ATTN_PER_LANE_MOST */
+
+    /* As in struct attn_kernels, with dim and stride in lanes. */
+    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
+                      void *packed);
+    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                      size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
+                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+
+    /* A row of values as lanes: lane c holds element c of each of the per_lane tokens; where a token
+     * is null, zeros. */
+    void (*interleave)(const void *const *tokens, size_t n, float *lanes);
+
+    /* The weights of each row, which softmax_rows has left, to lanes in place: lane i, in column i,
+     * holds those of columns i * per_lane and on, rounded to nearest, ties to even. What the row
+     * does not see of a lane becomes a weight that adds nothing, lanes of which it sees nothing
+     * mean nothing. */
+    void (*narrow_weights)(float *weights, size_t weight_stride, size_t n_rows,
+                           const struct attn_visible *visible);
+
+    /* As pv_tile in struct attn_kernels, with weights, values and value_stride in lanes. A lane of
+     * which the row sees nothing adds no operation; what it does not see of another counts as 0,
+     * whatever it holds, and changes no bit. */
+    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
+                    const float *factor, float *acc, size_t acc_stride);
 };
 
 /* Products of int8 keys with queries that are rounded to int8. Rows lie as int8_rows.h says; dim and
@@ -166,7 +208,8 @@ struct attn_kernels {
     void (*narrow_f16)(const float *x, size_t n, uint16_t *out);
     void (*narrow_bf16)(const float *x, size_t n, uint16_t *out);
 
-    const struct attn_int8_kernels *int8; /* null: int8 keys are widened */
+    const struct attn_dot_kernels *dot;   /* null: none */
+    const struct attn_int8_kernels *int8; /* null: none */
 };
 
 /* The kernel sets, one row each in isa.def. */

@@ -2,7 +2,8 @@
  * and the walk over a tile's rows; on the vectors of vec.h.
  *
  * M rows and N vectors of features: the M * N sums stay in registers while the keys pass by, as in
- * qk_broadcast.h. Values are read where they lie.
+ * qk_broadcast.h. Values are read where they lie. What is called a key here is a lane of lanes.h: a
+ * caller with several keys in a lane counts in lanes, begin, end and lifted of what rows see too.
  *
  * Include after vec.h, which also gives MAX_BLOCK_VECTORS, the largest N.
  *
@@ -11,6 +12,7 @@
 #define ATTN_PV_BROADCAST_H
 
 #include "kernels.h"
+#include "lanes.h"
 #include "lifted.h"
 #include "row_blocks.h"
 #include "unroll.h"
@@ -51,7 +53,7 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const int short_row, const f
         const vf w = vf_set1(weight[r][j]);
         UNROLL
         for (int v = 0; v < N; v++)
-            acc[r][v] = vf_fma(w, x[v], acc[r][v]);
+            acc[r][v] = LANE_MULTIPLY_ADD(w, x[v], acc[r][v]);
     }
 }
 

@@ -11,6 +11,9 @@
  *    the first-level cache when the next row comes, and up to 8 vectors of features at once: fewer
  *    chains would wait for each other.
  *
+ * Keys count one by one, also where lanes hold several (lanes.h): a lane of which a row sees some
+ * keys takes part, those that it does not see as 0.
+ *
  * Include after vec.h.
  *
  * SPDX-License-Identifier: MIT */
@@ -20,9 +23,11 @@
 #include <stdbool.h>
 
 #include "kernels.h"
+#include "lanes.h"
 #include "unroll.h"
 
 enum { MASKED_VECTORS = 8, MAX_SAME_ROWS = 64, LONG_RUN = 16, WORD_KEYS = 64 };
+#define LANE_BITS ((UINT64_C(1) << LANE_KEYS) - 1)
 
 /* One row: its weights, bits and factor, and values and sums of the first feature of a block. */
 struct masked_row {
@@ -61,17 +66,22 @@ ALWAYS_INLINE void masked_block(const int N, const int short_row, const struct m
         }
     }
     for (int32_t first = begin & -WORD_KEYS; first < end; first += WORD_KEYS) {
-        const float *weights = o->weights + first;
-        const float *values = o->values + first * o->value_stride;
-        for (uint64_t word = visible_word(o->bits, first, begin, end); word; word &= word - 1) {
-            const int j = __builtin_ctzll(word);
-            const float *value = values + j * o->value_stride;
-            const vf w = vf_set1(weights[j]);
+        const float *weights = o->weights + first / LANE_KEYS;
+        const float *values = o->values + first / LANE_KEYS * o->value_stride;
+        uint64_t word = visible_word(o->bits, first, begin, end);
+        while (word) {
+            const int lane = __builtin_ctzll(word) / LANE_KEYS;
+            const uint64_t lane_bits = LANE_BITS << lane * LANE_KEYS;
+            const unsigned show = (unsigned)((word & lane_bits) >> lane * LANE_KEYS);
+            const float *value = values + lane * o->value_stride;
+            const vf w = vf_set1(weights[lane]);
+            word &= ~lane_bits;
             UNROLL
-            for (int v = 0; v < N - 1; v++)
-                acc[v] = vf_fma(w, vf_load(value + v * VF_LANES), acc[v]);
-            acc[N - 1] =
-                vf_fma(w, vf_load_last(value + (N - 1) * VF_LANES, o->last, short_row), acc[N - 1]);
+            for (int v = 0; v < N; v++) {
+                const vf x = v == N - 1 ? vf_load_last(value + v * VF_LANES, o->last, short_row)
+                                        : vf_load(value + v * VF_LANES);
+                acc[v] = LANE_MULTIPLY_ADD(w, LANE_SHOW(x, show), acc[v]);
+            }
         }
     }
     UNROLL

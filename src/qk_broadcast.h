@@ -1,5 +1,5 @@
 /* A register block of scores, for instruction sets that broadcast one operand from memory; on the
- * vectors of vec.h.
+ * vectors of vec.h. What is called a feature here is a lane of lanes.h.
  *
  * M rows and N vectors of keys: the M * N scores stay in registers while the features pass by. Per
  * feature, N loads of keys and M broadcasts of queries serve M * N multiply-adds. A set chooses its
@@ -12,6 +12,7 @@
 #ifndef ATTN_QK_BROADCAST_H
 #define ATTN_QK_BROADCAST_H
 
+#include "lanes.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -27,7 +28,7 @@ ALWAYS_INLINE void qk_feature(const int M, const int N, const float *const *row,
         const vf x = vf_set1(row[r][c]);
         UNROLL
         for (int v = 0; v < N; v++)
-            acc[r][v] = vf_fma(x, key[v], acc[r][v]);
+            acc[r][v] = LANE_MULTIPLY_ADD(x, key[v], acc[r][v]);
     }
 }
 

@@ -1,7 +1,8 @@
 /* Keys turned, four features at a time, into vectors of one feature of several keys: into packed
  * panels for many query rows, or straight into the scores of a few. For instruction sets that
  * broadcast queries from memory; on the vectors of vec.h and the transpose_keys of transpose.h,
- * which are included before this.
+ * which are included before this. What is called a feature here is a
+ * lane of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_QK_TRANSPOSED_H
@@ -9,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "lanes.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -75,7 +77,7 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
             for (size_t f = 0; f < 4; f++) {
                 UNROLL
                 for (int r = 0; r < M; r++)
-                    acc[r] = vf_fma(vf_set1(row[r][c + f]), key[f], acc[r]);
+                    acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c + f]), key[f], acc[r]);
             }
         }
     }
@@ -85,7 +87,7 @@ ALWAYS_INLINE void strided_block(const int M, const float *const *q, const float
         for (size_t f = 0; f < features; f++) {
             UNROLL
             for (int r = 0; r < M; r++)
-                acc[r] = vf_fma(vf_set1(row[r][c + f]), key[f], acc[r]);
+                acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c + f]), key[f], acc[r]);
         }
     }
     UNROLL

@@ -3,6 +3,8 @@
  * SPDX-License-Identifier: MIT */
 #include "storage.h"
 
+#include <string.h>
+
 #include "integers.h"
 
 /* The run of tokens [token, token + n) of a tensor's row of batches or pages. */
@@ -108,6 +110,62 @@ void attn_widen_tokens(const struct attn_checked *c, const struct attn_kernels *
         j += run.n;
         out += run.n * out_stride;
     }
+}
+
+bool attn_are_lanes(attn_type type, const void *at, int64_t stride, int64_t n) {
+    const int64_t width = attn_type_bytes(type), lane = sizeof(float);
+    return (uintptr_t)at % sizeof(float) == 0 && stride * width % lane == 0 &&
+           n * width % lane == 0;
+}
+
+/* A row of n bytes, and zeros up to a whole lane. */
+static void copy_row(const char *x, size_t n, float *lanes) {
+    memset((char *)lanes + n / sizeof *lanes * sizeof *lanes, 0, n % sizeof *lanes ? 4 : 0);
+    memcpy(lanes, x, n);
+}
+
+void attn_copy_lanes(const struct attn_checked *c, int64_t b, int64_t h, int64_t j, int64_t end,
+                     float *lanes, int64_t lane_stride) {
+    const int64_t width = attn_type_bytes(c->p.k.type);
+    while (j < end) {
+        const struct attn_run run = attn_run_of(c, ATTN_KEYS, b, h, j, end);
+        for (int64_t i = 0; i < run.n; i++, lanes += lane_stride)
+            copy_row(run.at + i * run.stride * width, (size_t)(c->p.qk_dim * width), lanes);
+        j += run.n;
+    }
+}
+
+void attn_interleave_values(const struct attn_checked *c, const struct attn_dot_kernels *dot,
+                            int64_t b, int64_t h, int64_t j, int64_t end, float *lanes,
+                            int64_t lane_stride) {
+    const int64_t width = attn_type_bytes(c->p.v.type);
+    const void *tokens[ATTN_PER_LANE_MOST] = {0};
+    size_t n = 0;
+    while (j < end) {
+        const struct attn_run run = attn_run_of(c, ATTN_VALUES, b, h, j, end);
+        for (int64_t i = 0; i < run.n; i++) {
+            tokens[n++] = run.at + i * run.stride * width;
+            if (n < dot->per_lane && j + i + 1 < end)
+                continue;
+            while (n < dot->per_lane)
+                tokens[n++] = NULL;
+            dot->interleave(tokens, (size_t)c->p.v_dim, lanes);
+            lanes += lane_stride;
+            n = 0;
+        }
+        j += run.n;
+    }
+}
+
+const float *attn_query_lanes(const attn_input *q, int64_t b, int64_t h, int64_t token, int64_t n,
+                              float *copy) {
+    const int64_t element = b * q->stride_batch + h * q->stride_head + token * q->stride_token;
+    const int64_t width = attn_type_bytes(q->type);
+    const char *x = (const char *)q->data + element * width;
+    if (attn_are_lanes(q->type, x, 0, n))
+        return (const float *)(const void *)x;
+    copy_row(x, (size_t)(n * width), copy);
+    return copy;
 }
 
 const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t b,

@@ -13,6 +13,50 @@
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
+/* How scores are computed: on features, or on lanes of several where q and k are of the type that
+ * the set has products of. */
+struct products {
+    int64_t dim; /* of a row of q or k, in floats or lanes */
+    bool is_dot;
+    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
+                      void *packed);
+    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                      size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
+                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+};
+
+static struct products products_of(const struct attn_job *job) {
+    const struct attn_kernels *kernels = job->kernels;
+    const struct attn_dot_kernels *dot = kernels->dot;
+    const attn_problem *p = &job->c->p;
+    if (!dot || p->q.type != dot->type || p->k.type != dot->type)
+        return (struct products){p->qk_dim, false, kernels->pack_keys, kernels->qk_packed,
+                                 kernels->qk_strided};
+    const int64_t per_lane = (int64_t)dot->per_lane;
+    return (struct products){(p->qk_dim + per_lane - 1) / per_lane, true, dot->pack_keys,
+                             dot->qk_packed, dot->qk_strided};
+}
+
+/* The products of the values' type, or null. */
+static const struct attn_dot_kernels *value_products(const struct attn_job *job) {
+    const struct attn_dot_kernels *dot = job->kernels->dot;
+    return dot && job->c->p.v.type == dot->type ? dot : NULL;
+}
+
+/* Where a run of keys can be used as it lies, its place and stride. */
+static void use_keys(const struct attn_job *job, const struct attn_run *run,
+                     struct attn_tile *tile) {
+    const attn_problem *p = &job->c->p;
+    if (attn_is_f32(job->c, ATTN_KEYS)) {
+        tile->keys = (const float *)run->at, tile->key_stride = run->stride;
+    } else if (products_of(job).is_dot &&
+               attn_are_lanes(p->k.type, run->at, run->stride, p->qk_dim)) {
+        tile->keys = (const float *)run->at;
+        tile->key_stride = run->stride / (int64_t)job->kernels->dot->per_lane;
+    }
+}
+
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
                               int64_t begin, int64_t end) {
     struct attn_tile tile = {
@@ -21,8 +65,8 @@ struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows
         attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
     const struct attn_run values =
         attn_run_of(job->c, ATTN_VALUES, rows->batch, rows->kv_head, begin, end);
-    if (attn_is_f32(job->c, ATTN_KEYS) && keys.n == end - begin)
-        tile.keys = (const float *)keys.at, tile.key_stride = keys.stride;
+    if (keys.n == end - begin)
+        use_keys(job, &keys, &tile);
     if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin)
         tile.values = (const float *)values.at, tile.value_stride = values.stride;
     return tile;
@@ -34,41 +78,58 @@ void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enu
                   tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
 }
 
-/* Columns [from, to) as f32 rows. Those that follow, below `end`, are asked for. */
-static void widen(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
-                  int64_t from, int64_t to, int64_t end, float *out, int64_t out_stride) {
-    attn_tile_ask(job, tile, side, from, to, end);
-    attn_widen_tokens(job->c, job->kernels, side, tile->batch, tile->kv_head, tile->begin + from,
-                      tile->begin + to, out, out_stride);
+/* Keys of columns [from, to) as rows of f32 or lanes. Those that follow, below `end`, are asked
+ * for. */
+static void lay_out_keys(const struct attn_job *job, const struct attn_scratch *w,
+                         const struct attn_tile *tile, const struct products *products,
+                         int64_t from, int64_t to, int64_t end) {
+    attn_tile_ask(job, tile, ATTN_KEYS, from, to, end);
+    if (products->is_dot)
+        attn_copy_lanes(job->c, tile->batch, tile->kv_head, tile->begin + from, tile->begin + to,
+                        w->widened, products->dim);
+    else
+        attn_widen_tokens(job->c, job->kernels, ATTN_KEYS, tile->batch, tile->kv_head,
+                          tile->begin + from, tile->begin + to, w->widened, products->dim);
+}
+
+/* Values of columns [from, to) the same way. Lanes hold columns from `from` on. */
+static void lay_out_values(const struct attn_job *job, const struct attn_scratch *w,
+                           const struct attn_tile *tile, int64_t from, int64_t to, int64_t end) {
+    const struct attn_dot_kernels *dot = value_products(job);
+    const int64_t stride = (int64_t)job->plan->v_stride;
+    attn_tile_ask(job, tile, ATTN_VALUES, from, to, end);
+    if (dot)
+        attn_interleave_values(job->c, dot, tile->batch, tile->kv_head, tile->begin + from,
+                               tile->begin + to, w->widened, stride);
+    else
+        attn_widen_tokens(job->c, job->kernels, ATTN_VALUES, tile->batch, tile->kv_head,
+                          tile->begin + from, tile->begin + to, w->widened, stride);
 }
 
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *rows, struct attn_tile *tile) {
-    const attn_problem *p = &job->c->p;
+    const struct products products = products_of(job);
+    const size_t dim = (size_t)products.dim;
     const int64_t n = tile->end - tile->begin;
     tile->is_ready = true;
     if ((size_t)rows->n < job->kernels->pack_min_rows)
         return;
     tile->is_packed = true;
-    if (tile->keys) {
-        job->kernels->pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, (size_t)p->qk_dim,
-                                w->packed);
+    if (attn_tile_is_int8(job)) {
+        attn_tile_pack_int8(job, w, tile);
+    } else if (tile->keys) {
+        products.pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, dim, w->packed);
     } else {
         for (int64_t j = 0; j < n; j += KEY_CHUNK) {
             const int64_t to = at_most(j + KEY_CHUNK, n);
-            if (attn_tile_is_int8(job)) {
-                attn_tile_ask(job, tile, ATTN_KEYS, j, to, n);
-                attn_tile_pack_int8(job, w, tile, j, to);
-                continue;
-            }
-            widen(job, tile, ATTN_KEYS, j, to, n, w->widened, p->qk_dim);
-            job->kernels->pack_keys(w->widened, p->qk_dim, (size_t)j, (size_t)(to - j),
-                                    (size_t)p->qk_dim, w->packed);
+            lay_out_keys(job, w, tile, &products, j, to, n);
+            products.pack_keys(w->widened, products.dim, (size_t)j, (size_t)(to - j), dim,
+                               w->packed);
         }
     }
     if (!tile->values) {
         tile->value_stride = (int64_t)job->plan->v_stride;
-        widen(job, tile, ATTN_VALUES, 0, n, n, w->widened, tile->value_stride);
+        lay_out_values(job, w, tile, 0, n, n);
         tile->values = w->widened;
     }
 }
@@ -148,30 +209,37 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
+    if (attn_tile_is_int8(job)) {
+        attn_tile_scores_int8(job, w, block, tile, begin, end);
+        return;
+    }
     const attn_problem *p = &job->c->p;
+    const struct products products = products_of(job);
     const float *q[ATTN_ROW_BLOCK];
     const int64_t first_token = attn_query_first(job->c, block->batch);
     struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row))
-        q[r] = attn_widen_query(&p->q, job->kernels, row.batch, row.head, first_token + row.query,
-                                p->qk_dim, w->queries + r * p->qk_dim);
-    const size_t n_rows = (size_t)block->n, dim = (size_t)p->qk_dim;
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
+        float *copy = w->queries + r * products.dim;
+        q[r] = products.is_dot ? attn_query_lanes(&p->q, row.batch, row.head,
+                                                  first_token + row.query, p->qk_dim, copy)
+                               : attn_widen_query(&p->q, job->kernels, row.batch, row.head,
+                                                  first_token + row.query, p->qk_dim, copy);
+    }
+    const size_t n_rows = (size_t)block->n, dim = (size_t)products.dim;
     const size_t stride = job->plan->score_stride;
     const float scale = job->c->scale;
-    if (attn_tile_is_int8(job)) {
-        attn_tile_scores_int8(job, w, q, n_rows, tile, begin, end);
-    } else if (tile->is_packed) {
-        job->kernels->qk_packed(q, n_rows, w->packed + begin * p->qk_dim, (size_t)(end - begin),
-                                dim, scale, w->scores + begin, stride);
+    if (tile->is_packed) {
+        products.qk_packed(q, n_rows, w->packed + begin * products.dim, (size_t)(end - begin), dim,
+                           scale, w->scores + begin, stride);
     } else if (tile->keys) {
-        job->kernels->qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
-                                 (size_t)(end - begin), dim, scale, w->scores + begin, stride);
+        products.qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
+                            (size_t)(end - begin), dim, scale, w->scores + begin, stride);
     } else {
         for (int64_t j = begin; j < end; j += KEY_CHUNK) {
             const int64_t to = at_most(j + KEY_CHUNK, end);
-            widen(job, tile, ATTN_KEYS, j, to, end, w->widened, p->qk_dim);
-            job->kernels->qk_strided(q, n_rows, w->widened, p->qk_dim, (size_t)(to - j), dim, scale,
-                                     w->scores + j, stride);
+            lay_out_keys(job, w, tile, &products, j, to, end);
+            products.qk_strided(q, n_rows, w->widened, products.dim, (size_t)(to - j), dim, scale,
+                                w->scores + j, stride);
         }
     }
 }
@@ -221,9 +289,17 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
     _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
     const size_t n_rows = (size_t)block->n, v_dim = (size_t)job->c->p.v_dim;
     const size_t stride = job->plan->score_stride, acc_stride = job->plan->v_stride;
+    const struct attn_dot_kernels *dot = value_products(job);
+    const int64_t per_lane = dot ? (int64_t)dot->per_lane : 1;
+    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
+                    const float *factor, float *acc, size_t acc_stride) =
+        dot ? dot->pv_tile : job->kernels->pv_tile;
+    if (dot)
+        dot->narrow_weights(w->scores, stride, n_rows, sight->visible);
     if (tile->values) {
-        job->kernels->pv_tile(w->scores, stride, sight->visible, n_rows, tile->values,
-                              tile->value_stride, v_dim, factor, acc, acc_stride);
+        pv_tile(w->scores, stride, sight->visible, n_rows, tile->values, tile->value_stride, v_dim,
+                factor, acc, acc_stride);
         return;
     }
     /* Bits are cut between words only. */
@@ -233,9 +309,9 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
         struct attn_visible part[ATTN_ROW_BLOCK];
         for (size_t r = 0; r < n_rows; r++)
             part[r] = see_part(sight->visible[r], j, to);
-        widen(job, tile, ATTN_VALUES, j, to, sight->end, w->widened, (int64_t)acc_stride);
-        job->kernels->pv_tile(w->scores + j, stride, part, n_rows, w->widened, (int64_t)acc_stride,
-                              v_dim, factor, acc, acc_stride);
+        lay_out_values(job, w, tile, j, to, sight->end);
+        pv_tile(w->scores + j / per_lane, stride, part, n_rows, w->widened, (int64_t)acc_stride,
+                v_dim, factor, acc, acc_stride);
         factor = keep;
     }
 }

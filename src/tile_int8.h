@@ -9,13 +9,13 @@
 /* Whether the call's keys are int8 and are multiplied so. */
 bool attn_tile_is_int8(const struct attn_job *job);
 
-/* Packs columns [from, to) of the tile, at most ATTN_PACK_STEP of them, from a multiple of that. */
+/* Packs the tile's keys. */
 void attn_tile_pack_int8(const struct attn_job *job, const struct attn_scratch *w,
-                         const struct attn_tile *tile, int64_t from, int64_t to);
+                         const struct attn_tile *tile);
 
-/* attn_tile_scores() for such keys; q is the block's queries in f32. */
+/* attn_tile_scores() for such keys. */
 void attn_tile_scores_int8(const struct attn_job *job, const struct attn_scratch *w,
-                           const float *const *q, size_t n_rows, const struct attn_tile *tile,
+                           const struct attn_rows *block, const struct attn_tile *tile,
                            int64_t begin, int64_t end);
 
 #endif

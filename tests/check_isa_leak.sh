@@ -108,13 +108,13 @@ if [ $machine = x86_64 ]; then
     caught "$(code 'vaddps %ymm17, %ymm0, %ymm0')" instructions vex
     caught "$(code 'vmaskmovps 32(%rdi), %ymm2, %ymm3')" instructions vex
 else
-    for text in 'sdot v0.4s, v1.16b, v2.16b' 'fmla v0.8h, v1.8h, v2.8h' 'fadd h0, h1, h2' \
+    for leak in 'sdot v0.4s, v1.16b, v2.16b' 'fmla v0.8h, v1.8h, v2.8h' 'fadd h0, h1, h2' \
         'bfdot v0.4s, v1.8h, v2.8h' 'add z0.s, z0.s, z1.s' 'smmla v0.4s, v1.16b, v2.16b' \
         'ld1w {z0.s}, p0/z, [x0]'; do
-        caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $text")" instructions base
-        case $text in
+        caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $leak")" instructions base
+        case $leak in
         bfdot*) ;;
-        *) caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $text")" instructions bf16 ;;
+        *) caught "$(code ".arch armv8.6-a+fp16+dotprod+bf16+i8mm+sve; $leak")" instructions bf16 ;;
         esac
     done
 fi

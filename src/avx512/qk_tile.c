@@ -1,40 +1,19 @@
-/* Scores of a tile of query rows: scale * (q . k), 64 keys at a time against packed keys.
+/* Scores of a tile of query rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx512.h"
-#include "vec.h"
 
-#include "transpose.h"
-
-#include "qk_broadcast.h"
-#include "qk_transposed.h"
-
-enum { PANEL = MAX_BLOCK_VECTORS * VF_LANES };
-
-#define BLOCK(M, N)                                                                                \
-    NEVER_INLINE void block_##M##x##N(const float *const *q, const float *keys, size_t dim,        \
-                                      float scale, float *scores, size_t score_stride) {           \
-        qk_block(M, N, PANEL, q, keys, dim, scale, scores, score_stride);                          \
-    }
-#define NAME(M, N) block_##M##x##N,
-UP_TO_12(BLOCK, 1)
-UP_TO_12(BLOCK, 2)
-UP_TO_8(BLOCK, 3)
-UP_TO_6(BLOCK, 4)
+#include "qk_blocks.h"
 
 void attn_pack_keys_f32_avx512(const float *keys, int64_t stride, size_t first, size_t n_keys,
                                size_t dim, void *packed) {
-    pack_panels(PANEL, keys, stride, first, n_keys, dim, packed);
+    pack_keys(keys, stride, first, n_keys, dim, packed);
 }
 
 void attn_qk_packed_f32_avx512(const float *const *q, size_t n_rows, const void *packed,
                                size_t n_keys, size_t dim, float scale, float *scores,
                                size_t score_stride) {
-    static qk_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
-        {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
-    static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 12, 8, 6};
-    qk_panels(blocks, most_rows, PANEL, q, n_rows, packed, n_keys, dim, scale, scores,
-              score_stride);
+    qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
 }
 
 void attn_qk_strided_f32_avx512(const float *const *q, size_t n_rows, const float *keys,

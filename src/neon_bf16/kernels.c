@@ -4,4 +4,4 @@
 #include "neon.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS_ON(neon, neon_bf16, 8, );
+ATTN_DEFINE_KERNELS_ON(neon, neon_bf16, 8, NULL, NULL);

@@ -1,0 +1,47 @@
+/* Accumulates the weighted values of a tile, 64 features at a time. On the lanes of lanes.h.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_AVX512_PV_BLOCKS_H
+#define ATTN_AVX512_PV_BLOCKS_H
+
+#include "vec.h"
+
+#include "pv_broadcast.h"
+
+#define BLOCK(M, N)                                                                                \
+    NEVER_INLINE void block_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
+        pv_block(M, N, 0, o, begin, end);                                                          \
+    }
+#define NAME(M, N) block_##M##x##N,
+UP_TO_12(BLOCK, 1)
+UP_TO_12(BLOCK, 2)
+UP_TO_8(BLOCK, 3)
+UP_TO_6(BLOCK, 4)
+
+/* Rows of fewer than 16 values. */
+#define SHORT(M, N)                                                                                \
+    NEVER_INLINE void short_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
+        pv_block(M, N, 1, o, begin, end);                                                          \
+    }
+#define SHORT_NAME(M, N) short_##M##x##N,
+UP_TO_12(SHORT, 1)
+
+static void pv_ranges(const float *weights, size_t weight_stride,
+                      const struct attn_visible *visible, size_t n_rows, const float *values,
+                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                      size_t acc_stride) {
+    static pv_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
+        {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
+    static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
+    static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 12, 8, 6};
+    const struct pv_operands tile = {.weights = weights,
+                                     .weight_stride = weight_stride,
+                                     .values = values,
+                                     .value_stride = value_stride,
+                                     .factor = factor,
+                                     .acc = acc,
+                                     .acc_stride = acc_stride};
+    pv_columns(blocks, most_rows, short_blocks, tile, visible, n_rows, v_dim);
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* Scores of a tile of query rows in bf16.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "avx512_bf16.h"
+#include "pairs.h"
+
+#include "qk_blocks.h"
+
+void attn_pack_keys_avx512_bf16(const float *keys, int64_t stride, size_t first, size_t n_keys,
+                                size_t dim, void *packed) {
+    pack_keys(keys, stride, first, n_keys, dim, packed);
+}
+
+void attn_qk_packed_avx512_bf16(const float *const *q, size_t n_rows, const void *packed,
+                                size_t n_keys, size_t dim, float scale, float *scores,
+                                size_t score_stride) {
+    qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
+}
+
+void attn_qk_strided_avx512_bf16(const float *const *q, size_t n_rows, const float *keys,
+                                 int64_t stride, size_t n_keys, size_t dim, float scale,
+                                 float *scores, size_t score_stride) {
+    strided_rows(q, n_rows, keys, stride, n_keys, dim, scale, scores, score_stride);
+}
