@@ -266,12 +266,14 @@ struct reference {
     struct oracle_row *rows;
     double *out, *numbers;
     unsigned char *sees;
+    int arithmetic; /* whose bounds these are */
 };
 struct reference reference_make(const struct trial *t);
 void reference_free(struct reference *reference);
 
-/* Every output within the bound of attn.h. Returns the largest error as a share of the bound. */
-double trial_compare(const struct trial *t, const struct reference *reference);
+/* Every output within the bound of attn.h, that of the set in use, which computed them: for other
+ * bounds the reference is made again. Returns the largest error as a share of the bound. */
+double trial_compare(const struct trial *t, struct reference *reference);
 
 /* Runs a filled trial on every set and compares. */
 void trial_on_every_isa(struct trial *t);

@@ -684,11 +684,22 @@ void trial_check_gaps(const struct trial *t) {
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
 /* Arrays over the keys take room for each row only where an output is compared with them. */
+static void reference_fill(const struct trial *t, struct reference *r) {
+    const attn_problem *p = &t->p;
+    struct oracle_row *row = r->rows;
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->q_heads; h++)
+            for (int64_t i = 0; i < oracle_rows(p, b); i++, row++) {
+                row->arithmetic = r->arithmetic;
+                oracle_attend(p, b, h, i, row);
+            }
+}
+
 struct reference reference_make(const struct trial *t) {
     const attn_problem *p = &t->p;
     const size_t v_dim = (size_t)p->v_dim, keys = (size_t)(p->past_cap + p->kv_cap);
     const bool looks_inside = p->weights.data || p->scores.data;
-    struct reference r = {.n = 0};
+    struct reference r = {.n = 0, .arithmetic = oracle_arithmetic(p, attn_isa())};
     for (int64_t b = 0; b < p->batch; b++)
         r.n += p->q_heads * oracle_rows(p, b);
     const size_t n = (size_t)r.n, inside = looks_inside ? n : 1;
@@ -709,8 +720,8 @@ struct reference reference_make(const struct trial *t) {
                                                  .scores = others + keys,
                                                  .scores_bound = others + 2 * keys,
                                                  .sees = r.sees + slot * keys};
-                oracle_attend(p, b, h, i, &r.rows[at]);
             }
+    reference_fill(t, &r);
     return r;
 }
 
@@ -761,9 +772,13 @@ static void compare_row(struct worst *worst, const attn_problem *p, int64_t b, i
                     row->scores_bound[*last]);
 }
 
-double trial_compare(const struct trial *t, const struct reference *r) {
+double trial_compare(const struct trial *t, struct reference *r) {
     const attn_problem *p = &t->p;
     struct worst worst = {0, 0};
+    if (r->arithmetic != oracle_arithmetic(p, attn_isa())) {
+        r->arithmetic = oracle_arithmetic(p, attn_isa());
+        reference_fill(t, r);
+    }
     const struct oracle_row *row = r->rows;
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->q_heads; h++)

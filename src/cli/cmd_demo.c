@@ -320,6 +320,7 @@ static int show_errors(const struct scene *s, int colours) {
     for (int64_t n = 0; n < rows; n += step, judged++) {
         const int64_t i = n % p->q_len, h = n / p->q_len % p->q_heads;
         const int64_t b = n / p->q_len / p->q_heads;
+        row.arithmetic = oracle_arithmetic(p, attn_isa());
         oracle_attend(p, b, h, i, &row);
         judge_row(p, b, h, i, &row, &judgement);
     }

@@ -579,9 +579,14 @@ static int judge_trial(struct trial *t, struct record *records, int n_records) {
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->q_heads; h++)
             for (int64_t i = h % step; i < oracle_rows(p, b); i += step) {
-                oracle_attend(p, b, h, i, &row);
-                for (int r = 0; r < n_records; r++)
+                for (int r = 0; r < n_records; r++) {
+                    const int arithmetic = oracle_arithmetic(p, records[r].isa);
+                    if (r == 0 || arithmetic != row.arithmetic) {
+                        row.arithmetic = arithmetic;
+                        oracle_attend(p, b, h, i, &row);
+                    }
                     judge_row(outputs_of(t, r), b, h, i, &row, &records[r].total);
+                }
             }
     judge_free(&row);
     return 0;

@@ -12,6 +12,7 @@
 int judge_allocate(const attn_problem *problem, struct oracle_row *row) {
     const size_t features = (size_t)problem->v_dim;
     const size_t keys = (size_t)(problem->past_cap + problem->kv_cap);
+    row->arithmetic = 0;
     row->out = cli_allocate(features, sizeof *row->out);
     row->out_bound = cli_allocate(features, sizeof *row->out_bound);
     row->weights = cli_allocate(keys, sizeof *row->weights);

@@ -15,7 +15,8 @@ struct judgement {
     int64_t values, failures; /* compared, and beyond the bound */
 };
 
-/* An oracle row with room for the rows of problem. Returns 0, or -1 without memory. */
+/* An oracle row with room for the rows of problem. Its arithmetic is that of
+ * f32. Returns 0, or -1 without memory. */
 int judge_allocate(const attn_problem *problem, struct oracle_row *row);
 void judge_free(struct oracle_row *row);
 

@@ -158,23 +158,38 @@ int oracle_sees(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t 
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
+int oracle_arithmetic(const attn_problem *p, const char *isa) {
+    const int to_odd = strcmp(isa, "neon_bf16") == 0;
+    int arithmetic = 0;
+    if (!to_odd && strcmp(isa, "avx512_bf16") != 0)
+        return 0;
+    if (p->q.type == ATTN_BF16 && p->k.type == ATTN_BF16)
+        arithmetic |= ORACLE_PAIRED_SCORES;
+    if (p->v.type == ATTN_BF16)
+        arithmetic |= ORACLE_PAIRED_VALUES;
+    return arithmetic && to_odd ? arithmetic | ORACLE_TO_ODD : arithmetic;
+}
+
 /* The score of one pair at each stage, and the magnitudes that its error is made of. */
 struct score {
     double scaled, capped, biased;
     double products; /* |scale| sum |q k| */
     double terms;    /* |score before| + |ALiBi| + |mask| */
+    double flushed;  /* F of the bound: what subnormal numbers that count as 0 may cost */
 };
 
 static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
     const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
     const struct row q = query_row(p, b, h, i), k = key_row(p, b, h, j);
-    double dot = 0, abs_dot = 0;
+    double dot = 0, abs_dot = 0, flushed = 0;
     for (int64_t c = 0; c < p->qk_dim; c++) {
         const double product = feature(&q, c) * feature(&k, c);
         dot += product;
         abs_dot += fabs(product);
+        flushed += 0x1p-126 * (fabs(feature(&q, c)) + fabs(feature(&k, c)) + 2);
     }
-    struct score s = {.scaled = scale * dot, .products = fabs(scale) * abs_dot};
+    struct score s = {
+        .scaled = scale * dot, .products = fabs(scale) * abs_dot, .flushed = fabs(scale) * flushed};
     s.capped = p->softcap > 0 ? p->softcap * tanh(s.scaled / p->softcap) : s.scaled;
     double alibi = 0, mask = 0;
     if (p->alibi)
@@ -190,15 +205,22 @@ static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_
 
 static const double u = 0x1p-24;
 
+/* Roundings of a score, in u of its products. */
+static double score_roundings(const attn_problem *p, int arithmetic) {
+    const int is_odd = arithmetic & ORACLE_PAIRED_SCORES && arithmetic & ORACLE_TO_ODD;
+    return (double)(p->qk_dim + 2) + (p->k.type == ATTN_I8) + (is_odd ? 2 : 0);
+}
+
 /* What attn_problem.scores should hold below the key count, and its bound. The last term of the
  * bound is for products and quotients that f32 cannot hold in full because they are subnormal. */
-static void report_score(const attn_problem *p, const struct score *s, int is_seen, double *score,
-                         double *bound) {
+static void report_score(const attn_problem *p, int arithmetic, const struct score *s, int is_seen,
+                         double *score, double *bound) {
     const double scale = p->scale ? fabs((double)*p->scale) : 1;
     *score = s->scaled;
-    *bound = (double)(p->qk_dim + 2) * (u * s->products + 0x1p-149 * (1 + scale + p->softcap));
-    if (p->k.type == ATTN_I8)
-        *bound += u * s->products;
+    *bound = score_roundings(p, arithmetic) * u * s->products +
+             (double)(p->qk_dim + 2) * 0x1p-149 * (1 + scale + p->softcap);
+    if (arithmetic & ORACLE_PAIRED_SCORES)
+        *bound += s->flushed;
     if (p->scores_at == ATTN_SCORES_SCALED)
         return;
     *score = s->capped;
@@ -212,9 +234,9 @@ static void report_score(const attn_problem *p, const struct score *s, int is_se
 
 /* ---- The row --------------------------------------------------------------------------------- */
 
-/* Maxima over the visible keys of a finite score: A, B and C of the bound. */
+/* Maxima over the visible keys of a finite score: A, B, C and F of the bound. */
 struct magnitudes {
-    double products, terms, capped;
+    double products, terms, capped, flushed;
 };
 
 /* n_chain and n_merge of the bound, from the number of keys up to the last visible one. */
@@ -232,13 +254,15 @@ static void summation_lengths(const attn_problem *p, int64_t keys, int64_t n, do
 }
 
 /* t of the bound. min and max are those of the visible finite scores, the sink counted in max. */
-static double exponent_error(const attn_problem *p, const struct magnitudes *m, double min,
-                             double max, int64_t keys, int64_t n) {
+static double exponent_error(const attn_problem *p, int arithmetic, const struct magnitudes *m,
+                             double min, double max, int64_t keys, int64_t n) {
     double n_chain, n_merge;
     summation_lengths(p, keys, n, &n_chain, &n_merge);
+    if (arithmetic & ORACLE_PAIRED_VALUES && arithmetic & ORACLE_TO_ODD)
+        n_chain = 2 * n_chain + 2;
     const double spread = min <= max ? fmin(max - min, 88) : 0;
-    const double roundings = (double)(p->qk_dim + 2) + (p->k.type == ATTN_I8);
-    return roundings * u * m->products +
+    const double flushed = arithmetic & ORACLE_PAIRED_SCORES ? m->flushed : 0;
+    return score_roundings(p, arithmetic) * u * m->products + flushed +
            u * (16 * m->capped + 4 * m->terms + 2 * spread + n_chain + 8 * n_merge + 16);
 }
 
@@ -275,13 +299,13 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
      * never entering a maximum or a sum, not by a weight of 0. */
     double min = INFINITY, max = -INFINITY;
     int64_t last = -1;
-    struct magnitudes largest = {0, 0, 0};
+    struct magnitudes largest = {0, 0, 0, 0};
     for (int64_t j = 0; j < key_count; j++) {
         row->sees[j] = (unsigned char)oracle_sees(p, b, h, i, j);
         if (p->pages.table && !row->sees[j] && !p->scores.data)
             continue; /* it may have no page */
         const struct score s = score_of(p, b, h, i, j);
-        report_score(p, &s, row->sees[j], &row->scores[j], &row->scores_bound[j]);
+        report_score(p, row->arithmetic, &s, row->sees[j], &row->scores[j], &row->scores_bound[j]);
         if (!row->sees[j])
             continue;
         row->weights[j] = s.biased;
@@ -293,6 +317,8 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
         min = fmin(min, s.biased);
         if (isfinite(s.products)) /* an infinite one under a softcap is exactly the cap */
             largest.products = fmax(largest.products, s.products);
+        if (isfinite(s.flushed))
+            largest.flushed = fmax(largest.flushed, s.flushed);
         largest.terms = fmax(largest.terms, s.terms);
         largest.capped = fmax(largest.capped, p->softcap > 0 ? fabs(s.capped) : 0);
     }
@@ -306,7 +332,7 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
             row->weights[j] = is_empty ? 0 : exp(row->weights[j] - max);
             sum += row->weights[j];
         }
-    const double t = exponent_error(p, &largest, min, max, last + 1, row->visible);
+    const double t = exponent_error(p, row->arithmetic, &largest, min, max, last + 1, row->visible);
     row->weight_factor = expm1(2 * t);
     row->lse = max == -INFINITY ? -INFINITY : max + log(sum);
     if (isfinite(row->lse))
@@ -333,6 +359,10 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
                             (double)row->visible * 0x1p-125 * (1 + largest_value);
         if (p->v.type == ATTN_I8)
             row->out_bound[c] += u * magnitude;
+        if (row->arithmetic & ORACLE_PAIRED_VALUES)
+            row->out_bound[c] +=
+                (magnitude > 0 ? 0x1p-8 * (1 + row->weight_factor) * magnitude : 0) +
+                (double)row->visible * 0x1p-124;
         round_output(p->out.type, &row->out[c], &row->out_bound[c]);
     }
 }

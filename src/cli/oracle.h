@@ -8,9 +8,18 @@
 
 #include "attn.h"
 
+/* How a kernel set multiplies a problem's numbers, as far as the bound depends on it. */
+enum {
+    ORACLE_PAIRED_SCORES = 1, /* the bound of scores that are products of pairs of bf16 */
+    ORACLE_PAIRED_VALUES = 2, /* of weights and values that are */
+    ORACLE_TO_ODD = 4         /* their sums are rounded to odd */
+};
+int oracle_arithmetic(const attn_problem *problem, const char *isa);
+
 /* What one output row should be, and how far from it the bound in attn.h lets f32 be. The caller
  * provides the arrays; keys are numbered as in attn.h, those of past_k first. */
 struct oracle_row {
+    int arithmetic;       /* given: oracle_arithmetic() of the set that is to be judged */
     double *out;          /* [v_dim] */
     double *out_bound;    /* [v_dim] largest |error| allowed */
     double *weights;      /* [past_cap + kv_cap]: 0 where hidden */
