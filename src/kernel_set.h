@@ -42,10 +42,8 @@
     void attn_narrow_f16_##isa(const float *x, size_t n, uint16_t *out);                           \
     void attn_narrow_bf16_##isa(const float *x, size_t n, uint16_t *out);
 
-/* The products of a set that has some, and their table. */
+/* The products of a set that has some, and their table. Packing moves lanes, whatever they hold. */
 #define ATTN_DECLARE_DOT_KERNELS(isa)                                                              \
-    void attn_pack_keys_##isa(const float *keys, int64_t stride, size_t first, size_t n_keys,      \
-                              size_t dim, void *packed);                                           \
     void attn_qk_packed_##isa(const float *const *q, size_t n_rows, const void *packed,            \
                               size_t n_keys, size_t dim, float scale, float *scores,               \
                               size_t score_stride);                                                \
@@ -60,11 +58,11 @@
                             const float *values, int64_t value_stride, size_t v_dim,               \
                             const float *factor, float *acc, size_t acc_stride);
 
-#define ATTN_DEFINE_DOT_KERNELS(isa, of_type, n_per_lane)                                          \
+#define ATTN_DEFINE_DOT_KERNELS(base, isa, of_type, n_per_lane)                                    \
     static const struct attn_dot_kernels dot_kernels_##isa = {                                     \
         .type = of_type,                                                                           \
         .per_lane = n_per_lane,                                                                    \
-        .pack_keys = attn_pack_keys_##isa,                                                         \
+        .pack_keys = attn_pack_keys_f32_##base,                                                    \
         .qk_packed = attn_qk_packed_##isa,                                                         \
         .qk_strided = attn_qk_strided_##isa,                                                       \
         .interleave = attn_interleave_##isa,                                                       \

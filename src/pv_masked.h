@@ -25,8 +25,9 @@
 #include "kernels.h"
 #include "lanes.h"
 #include "unroll.h"
+#include "visible_word.h"
 
-enum { MASKED_VECTORS = 8, MAX_SAME_ROWS = 64, LONG_RUN = 16, WORD_KEYS = 64 };
+enum { MASKED_VECTORS = 8, MAX_SAME_ROWS = 64, LONG_RUN = 16 };
 #define LANE_BITS ((UINT64_C(1) << LANE_KEYS) - 1)
 
 /* One row: its weights, bits and factor, and values and sums of the first feature of a block. */
@@ -39,17 +40,6 @@ struct masked_row {
     int64_t value_stride;
     size_t last; /* features in the last vector */
 };
-
-/* The bits of keys first to first + 63, first a multiple of 64, those outside the range 0. */
-static inline uint64_t visible_word(const uint64_t *bits, int32_t first, int32_t begin,
-                                    int32_t end) {
-    uint64_t word = bits[first / WORD_KEYS];
-    if (begin > first)
-        word &= ~UINT64_C(0) << (begin - first);
-    if (end < first + WORD_KEYS)
-        word &= ~(~UINT64_C(0) << (end - first));
-    return word;
-}
 
 /* ---- A row alone ----------------------------------------------------------------------------- */
 

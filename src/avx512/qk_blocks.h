@@ -25,11 +25,6 @@ UP_TO_12(BLOCK, 2)
 UP_TO_8(BLOCK, 3)
 UP_TO_6(BLOCK, 4)
 
-static inline void pack_keys(const float *keys, int64_t stride, size_t first, size_t n_keys,
-                             size_t dim, void *packed) {
-    pack_panels(PANEL, keys, stride, first, n_keys, dim, packed);
-}
-
 static inline void qk_packed(const float *const *q, size_t n_rows, const void *packed,
                              size_t n_keys, size_t dim, float scale, float *scores,
                              size_t score_stride) {

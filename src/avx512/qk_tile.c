@@ -7,7 +7,7 @@
 
 void attn_pack_keys_f32_avx512(const float *keys, int64_t stride, size_t first, size_t n_keys,
                                size_t dim, void *packed) {
-    pack_keys(keys, stride, first, n_keys, dim, packed);
+    pack_panels(PANEL, keys, stride, first, n_keys, dim, packed);
 }
 
 void attn_qk_packed_f32_avx512(const float *const *q, size_t n_rows, const void *packed,

@@ -4,6 +4,8 @@
 #include "avx512_bf16.h"
 #include "vec.h"
 
+#include "visible_word.h"
+
 /* 16 features of one key; others are not read. */
 static inline __m512i load_features(const uint16_t *x, size_t n) {
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vm_first(n), x));
@@ -19,27 +21,21 @@ void attn_interleave_avx512_bf16(const void *const *tokens, size_t n, float *lan
     }
 }
 
-/* The bits of columns first to first + 31, first a multiple of 32: 1 where the row sees them. */
-static inline uint32_t seen_word(struct attn_visible see, int32_t first) {
-    uint32_t word = see.bits ? (uint32_t)(see.bits[first / 64] >> first % 64) : ~UINT32_C(0);
-    if (see.begin > first)
-        word &= ~UINT32_C(0) << (see.begin - first);
-    if (see.end < first + 32)
-        word &= ~(~UINT32_C(0) << (see.end - first));
-    return word;
-}
-
 void attn_narrow_weights_avx512_bf16(float *weights, size_t weight_stride, size_t n_rows,
                                      const struct attn_visible *visible) {
     for (size_t r = 0; r < n_rows; r++) {
         const struct attn_visible see = visible[r];
-        float *w = weights + r * weight_stride;
-        for (int32_t j = see.begin & -32; j < see.end; j += 32) {
-            const __m512i pairs =
-                (__m512i)_mm512_cvtne2ps_pbh(vf_load(w + j + VF_LANES), vf_load(w + j));
-            /* -0, whose product with 0 is the neutral element of addition. */
-            const __m512i none = _mm512_set1_epi16((short)0x8000);
-            _mm512_storeu_si512(w + j / 2, _mm512_mask_blend_epi16(seen_word(see, j), none, pairs));
+        for (int32_t first = see.begin & -WORD_KEYS; first < see.end; first += WORD_KEYS) {
+            const uint64_t word = visible_word(see.bits, first, see.begin, see.end);
+            for (int32_t i = 0; i < WORD_KEYS; i += 32) {
+                const __mmask32 seen = (__mmask32)(word >> i);
+                float *w = weights + r * weight_stride + first + i;
+                const __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(vf_load(w + 16), vf_load(w));
+                /* What is not seen becomes -0: its product with 0 is neutral in every addition. */
+                _mm512_storeu_si512(
+                    weights + r * weight_stride + (first + i) / 2,
+                    _mm512_mask_blend_epi16(seen, _mm512_set1_epi16(INT16_MIN), pairs));
+            }
         }
     }
 }

@@ -6,11 +6,6 @@
 
 #include "qk_blocks.h"
 
-void attn_pack_keys_avx512_bf16(const float *keys, int64_t stride, size_t first, size_t n_keys,
-                                size_t dim, void *packed) {
-    pack_keys(keys, stride, first, n_keys, dim, packed);
-}
-
 void attn_qk_packed_avx512_bf16(const float *const *q, size_t n_rows, const void *packed,
                                 size_t n_keys, size_t dim, float scale, float *scores,
                                 size_t score_stride) {

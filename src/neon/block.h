@@ -6,7 +6,8 @@
  * the weights, b the values and k a key. Four k at a time: one register holds four scalars of a
  * row, taken lane by lane by the multiply. 5 rows by 4 vectors are 20 + 5 + 4 = 29 of the 32
  * registers, and 9 load instructions for 80 multiplies; a second set of vectors, to load ahead,
- * does not fit. It does at 4 by 4, which has a loop of its own in block_4x4.h.
+ * does not fit. It does at 4 by 4, which has a loop of its own in block_4x4.h. Scalars, vectors and
+ * k are lanes of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_NEON_BLOCK_H
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 
 #include "block_4x4.h"
+#include "lane_multiply.h"
 #include "unroll.h"
 #include "vec.h"
 
@@ -76,7 +78,7 @@ ALWAYS_INLINE void block_load(const float *p, int vectors, bool whole, size_t la
         UNROLL                                                                                     \
         for (int i = 0; i < rows * vectors; i++) {                                                 \
             const int r = i % rows, v = i / rows;                                                  \
-            acc[r * vectors + v] = vfmaq_laneq_f32(acc[r * vectors + v], x[v], w[r], lane);        \
+            acc[r * vectors + v] = LANE_MULTIPLY_ADD_BY(acc[r * vectors + v], x[v], w[r], lane);   \
         }                                                                                          \
         if (tight)                                                                                 \
             BLOCK_HOLD_ACC(b);                                                                     \

@@ -14,6 +14,7 @@
 #ifndef ATTN_NEON_BLOCK_4X4_H
 #define ATTN_NEON_BLOCK_4X4_H
 
+#include "lane_multiply.h"
 #include "unroll.h"
 #include "vec.h"
 
@@ -34,12 +35,13 @@
                      : "memory")
 
 #define BLOCK_ROW(c, x, w, lane)                                                                   \
-    __asm__ volatile("fmla %0.4s, %4.4s, %8.s[" #lane "]\n\t"                                      \
-                     "fmla %1.4s, %5.4s, %8.s[" #lane "]\n\t"                                      \
-                     "fmla %2.4s, %6.4s, %8.s[" #lane "]\n\t"                                      \
-                     "fmla %3.4s, %7.4s, %8.s[" #lane "]"                                          \
-                     : "+w"(c##0), "+w"(c##1), "+w"(c##2), "+w"(c##3)                              \
-                     : "w"(x##0), "w"(x##1), "w"(x##2), "w"(x##3), "w"(w))
+    __asm__ volatile(                                                                              \
+        LANE_ASSEMBLY_BY("0", "4", "8", #lane) "\n\t" LANE_ASSEMBLY_BY(                            \
+            "1", "5", "8",                                                                         \
+            #lane) "\n\t" LANE_ASSEMBLY_BY("2", "6", "8",                                          \
+                                           #lane) "\n\t" LANE_ASSEMBLY_BY("3", "7", "8", #lane)    \
+        : "+w"(c##0), "+w"(c##1), "+w"(c##2), "+w"(c##3)                                           \
+        : "w"(x##0), "w"(x##1), "w"(x##2), "w"(x##3), "w"(w))
 
 #define BLOCK_4_ROWS(x, half, lane)                                                                \
     do {                                                                                           \
