@@ -10,7 +10,8 @@
  *     INT8_SLOTS(M)   sums that M rows take for each vector of keys, at least M
  *     vi_start        what the sum over a group begins with
  *     vq_load_rows    16 features of each row
- *     INT8_ADD        adds the products with one of the four vectors to the sums
+ *     INT8_ADD        adds the products with one of the four vectors to the sums: of N vectors of
+ *                     keys from `first` on
  *     vi_settle       puts the sums in order: sum[r] for row r
  *
  * SPDX-License-Identifier: MIT */
@@ -117,9 +118,7 @@ ALWAYS_INLINE void take_rows(const int M, const int8_t *const *q, const int8_t *
         UNROLL                                                                                     \
         for (int v = 0; v < N; v++)                                                                \
             key[v] = vi_load(keys + (i * 4 + (lane)) * panel + (size_t)v * VF_LANES);              \
-        UNROLL                                                                                     \
-        for (int v = 0; v < N; v++)                                                                \
-            INT8_ADD(INT8_SLOTS(M), v, key[v], lane);                                              \
+        INT8_ADD(INT8_SLOTS(M), N, 0, key, lane);                                                  \
     } while (0)
 
 /* M rows against N vectors of a panel of packed keys. */
@@ -172,10 +171,10 @@ static inline void packed_int8_rows(packed_int8_function *const (*blocks)[MAX_BL
 
 #define ADD_TURNED()                                                                               \
     do {                                                                                           \
-        INT8_ADD(INT8_SLOTS(M), v, key[0], 0);                                                     \
-        INT8_ADD(INT8_SLOTS(M), v, key[1], 1);                                                     \
-        INT8_ADD(INT8_SLOTS(M), v, key[2], 2);                                                     \
-        INT8_ADD(INT8_SLOTS(M), v, key[3], 3);                                                     \
+        INT8_ADD(INT8_SLOTS(M), 1, v, key + 0, 0);                                                 \
+        INT8_ADD(INT8_SLOTS(M), 1, v, key + 1, 1);                                                 \
+        INT8_ADD(INT8_SLOTS(M), 1, v, key + 2, 2);                                                 \
+        INT8_ADD(INT8_SLOTS(M), 1, v, key + 3, 3);                                                 \
     } while (0)
 
 /* M rows against up to N vectors of keys, n_keys in all, each turned and used at once. */

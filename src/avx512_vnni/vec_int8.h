@@ -58,11 +58,14 @@ static inline vi vi_dot(vi sum, vi key, vq q) {
     return _mm512_dpbusd_epi32(sum, key, _mm512_set1_epi32(four));
 }
 
-#define INT8_ADD(M, v, key, lane)                                                                  \
+#define INT8_ADD(M, N, first, key, lane)                                                           \
     do {                                                                                           \
         UNROLL                                                                                     \
-        for (int r = 0; r < (M); r++)                                                              \
-            sum[r][v] = vi_dot(sum[r][v], key, x[r] + 4 * (lane));                                 \
+        for (int r = 0; r < (M); r++) {                                                            \
+            UNROLL                                                                                 \
+            for (int u = 0; u < (N); u++)                                                          \
+                sum[r][(first) + u] = vi_dot(sum[r][(first) + u], (key)[u], x[r] + 4 * (lane));    \
+        }                                                                                          \
     } while (0)
 
 #define vi_settle(M, N, sum) (void)0

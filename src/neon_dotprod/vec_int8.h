@@ -19,11 +19,15 @@ ALWAYS_INLINE void vq_load_rows(const int M, const int8_t *const *row, size_t c,
         x[r] = vld1q_s8(row[r] + c);
 }
 
-#define INT8_ADD(M, v, key, lane)                                                                  \
+#define INT8_ADD(M, N, first, key, lane)                                                           \
     do {                                                                                           \
         UNROLL                                                                                     \
-        for (int r = 0; r < (M); r++)                                                              \
-            sum[r][v] = vdotq_laneq_s32(sum[r][v], vreinterpretq_s8_s32(key), x[r], lane);         \
+        for (int r = 0; r < (M); r++) {                                                            \
+            UNROLL                                                                                 \
+            for (int u = 0; u < (N); u++)                                                          \
+                sum[r][(first) + u] = vdotq_laneq_s32(sum[r][(first) + u],                         \
+                                                      vreinterpretq_s8_s32((key)[u]), x[r], lane); \
+        }                                                                                          \
     } while (0)
 
 #define vi_settle(M, N, sum) (void)0

@@ -35,12 +35,15 @@ ALWAYS_INLINE void vq_load_rows(const int M, const int8_t *const *row, size_t c,
     }
 }
 
-#define INT8_ADD(M, v, key, lane)                                                                  \
+#define INT8_ADD(M, N, first, key, lane)                                                           \
     do {                                                                                           \
         UNROLL                                                                                     \
-        for (int r = 0; r < (M); r += 2)                                                           \
-            sum[r + (lane) / 2][v] =                                                               \
-                vmmlaq_s32(sum[r + (lane) / 2][v], x[r + (lane) % 2], vreinterpretq_s8_s32(key));  \
+        for (int r = (lane) / 2; r < (M); r += 2) {                                                \
+            UNROLL                                                                                 \
+            for (int u = 0; u < (N); u++)                                                          \
+                sum[r][(first) + u] = vmmlaq_s32(sum[r][(first) + u], x[r / 2 * 2 + (lane) % 2],   \
+                                                 vreinterpretq_s8_s32((key)[u]));                  \
+        }                                                                                          \
     } while (0)
 
 ALWAYS_INLINE void vi_settle(const int M, const int N, vi sum[][MAX_BLOCK_VECTORS]) {
