@@ -28,6 +28,7 @@ struct attn_scratch {
     float *packed, *scores, *bias;
     float *widened;         /* keys or values that are not stored as f32 at one stride */
     float *queries;         /* a block of them, where they are not f32 */
+    float *quantised;       /* a block of queries in int8 */
     struct attn_state run;  /* of all keys so far */
     struct attn_state span; /* of one span */
 };
@@ -52,7 +53,8 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     w.bias = w.scores + plan->score_floats;
     w.widened = w.bias + plan->bias_floats;
     w.queries = w.widened + plan->widened_floats;
-    float *states = w.queries + plan->query_floats;
+    w.quantised = w.queries + plan->query_floats;
+    float *states = w.quantised + plan->quantised_floats;
     w.run = attn_state_at(job, states);
     w.span = attn_state_at(job, states + plan->state_floats);
     return w;

@@ -79,9 +79,9 @@
     }
 
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
- * be those of another set, `base`, all of whose features this one requires too; dot_kernels is null or
- * the address of its products. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, dot_kernels)                                   \
+ * be those of another set, `base`, all of whose features this one requires too; dot_kernels and
+ * int8_kernels are null or the address of its products. */
+#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, dot_kernels, int8_kernels)                     \
     const struct attn_kernels attn_kernels_##isa = {                                               \
         .name = #isa,                                                                              \
         .required = ATTN_REQUIRED_FEATURES,                                                        \
@@ -108,8 +108,9 @@
         .narrow_f16 = attn_narrow_f16_##base,                                                      \
         .narrow_bf16 = attn_narrow_bf16_##base,                                                    \
         .dot = dot_kernels,                                                                        \
+        .int8 = int8_kernels,                                                                      \
     }
 
-#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, NULL)
+#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, NULL, NULL)
 
 #endif

@@ -88,6 +88,29 @@ struct attn_dot_kernels {
                     const float *factor, float *acc, size_t acc_stride);
 };
 
+/* Products of int8 keys with queries that are rounded to int8. Rows lie as int8_rows.h says; dim and
+ * group are those of int8_shape_of() there. */
+struct attn_int8_kernels {
+    /* A row of dim floats, quantised as quantise_row.h says. */
+    void (*quantise)(const float *x, size_t dim, size_t group, int8_t *row);
+
+    /* As pack_keys of struct attn_kernels: key j has its scales at scales + j * scale_stride. For
+     * every multiple j of ATTN_SCORE_PAD, packed + j * int8_key_words() floats is the packed form of
+     * the keys from j on. */
+    void (*pack_keys)(const int8_t *keys, int64_t stride, const float *scales, int64_t scale_stride,
+                      size_t first, size_t n_keys, size_t dim, size_t group, void *packed);
+
+    /* scores[r * score_stride + j] = scale * chain over the groups g of (sum over the group's c of
+     * q[r][c] * key[j][c], as an integer, converted to f32) * q_scale[r][g], rounded, times
+     * key_scale[j][g], starting from 0. A key scale that is NaN or infinite makes the score NaN.
+     * qk_packed may be asked for fewer keys than were packed. */
+    void (*qk_packed)(const int8_t *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                      size_t dim, size_t group, float scale, float *scores, size_t score_stride);
+    void (*qk_strided)(const int8_t *const *q, size_t n_rows, const int8_t *keys, int64_t stride,
+                       const float *scales, int64_t scale_stride, size_t n_keys, size_t dim,
+                       size_t group, float scale, float *scores, size_t score_stride);
+};
+
 struct attn_kernels {
     const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
     uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
@@ -209,7 +232,8 @@ struct attn_kernels {
     void (*narrow_f16)(const float *x, size_t n, uint16_t *out);
     void (*narrow_bf16)(const float *x, size_t n, uint16_t *out);
 
-    const struct attn_dot_kernels *dot; /* null: none */
+    const struct attn_dot_kernels *dot;   /* null: none */
+    const struct attn_int8_kernels *int8; /* null: none */
 };
 
 /* The kernel sets, one row each in isa.def. */

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: MIT */
 #include "plan.h"
 
+#include "int8_rows.h"
 #include "integers.h"
 #include "storage.h"
 
@@ -55,12 +56,32 @@ static bool needs_widening(const struct attn_checked *c) {
     return c->p.k.type != ATTN_F32 || c->p.v.type != ATTN_F32 || c->p.past_cap || c->p.pages.table;
 }
 
+/* Whether keys are multiplied in int8 by a set that can: a workspace serves every set. */
+static bool may_multiply_int8(const struct attn_checked *c) {
+    return c->p.k.type == ATTN_I8 && int8_shape_fits(c->p.qk_dim, c->p.k_scales.group);
+}
+
+/* What a packed key takes at most, and a quantised query, in floats. */
+static int64_t key_floats(const struct attn_checked *c) {
+    if (!may_multiply_int8(c))
+        return c->p.qk_dim;
+    const struct int8_shape s = int8_shape_of((size_t)c->p.qk_dim, (size_t)c->p.k_scales.group);
+    return at_least(c->p.qk_dim, (int64_t)int8_key_words(&s));
+}
+static int64_t quantised_query_floats(const struct attn_checked *c) {
+    if (!may_multiply_int8(c))
+        return 0;
+    const struct int8_shape s = int8_shape_of((size_t)c->p.qk_dim, (size_t)c->p.k_scales.group);
+    return (int64_t)int8_query_words(&s);
+}
+
 /* Rows of a task, at most. */
 static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan) {
     const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
     const int64_t widened = needs_widening(c) ? plan->tile_keys * (int64_t)plan->v_stride : 0;
-    const int64_t others = plan->tile_keys * c->p.qk_dim + widened +
-                           (plan->tile_keys * 2 + c->p.qk_dim) * ATTN_ROW_BLOCK;
+    const int64_t others =
+        plan->tile_keys * key_floats(c) + widened +
+        (plan->tile_keys * 2 + c->p.qk_dim + quantised_query_floats(c)) * ATTN_ROW_BLOCK;
     const int64_t state_bytes =
         at_most(STATE_BYTES, (SCRATCH_BYTES - others * (int64_t)sizeof(float)) / 2);
     return at_least(at_most(state_bytes / row_bytes, ROWS_MOST), ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK *
@@ -129,17 +150,19 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->widened_floats = !needs_widening(c)
                                ? 0
                                : (size_t)at_least(tile * (int64_t)plan->v_stride,
-                                                  at_most(tile, ATTN_PACK_STEP) * c->p.qk_dim);
+                                                  at_most(tile, ATTN_PACK_STEP) * key_floats(c));
     plan->query_floats =
         c->p.q.type == ATTN_F32 ? 0 : (size_t)round_up(c->p.qk_dim * ATTN_ROW_BLOCK, 16);
+    plan->quantised_floats = (size_t)round_up(quantised_query_floats(c) * ATTN_ROW_BLOCK, 16);
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow((size_t)tile, (size_t)c->p.qk_dim, &plan->packed_floats) ||
+    if (__builtin_mul_overflow((size_t)tile, (size_t)key_floats(c), &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
         __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats +
-                                   plan->widened_floats + plan->query_floats,
+                                   plan->widened_floats + plan->query_floats +
+                                   plan->quantised_floats,
                                plan->packed_floats, &plan->worker_floats) ||
         __builtin_mul_overflow(plan->worker_floats, n_workers, &floats) ||
         __builtin_add_overflow(floats, split_floats, &floats) ||

@@ -47,7 +47,8 @@ struct attn_plan {
     /* Floats. A state is acc[v_stride], m and l of each row. */
     size_t v_stride, state_rows, score_stride;
     size_t packed_floats, score_floats, bias_floats, widened_floats, query_floats, state_floats;
-    size_t worker_floats; /* all of these, and two states */
+    size_t quantised_floats; /* a block of queries in int8, for sets that multiply it */
+    size_t worker_floats;    /* all of these, and two states */
     size_t workspace_bytes;
 };
 

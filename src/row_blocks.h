@@ -19,7 +19,8 @@ static inline size_t next_block(size_t left, size_t most) {
 /* Lists X(1, N), X(2, N), ... for tables of blocks. */
 #define UP_TO_2(X, N) X(1, N) X(2, N)
 #define UP_TO_3(X, N) UP_TO_2(X, N) X(3, N)
-#define UP_TO_6(X, N) UP_TO_3(X, N) X(4, N) X(5, N) X(6, N)
+#define UP_TO_4(X, N) UP_TO_3(X, N) X(4, N)
+#define UP_TO_6(X, N) UP_TO_4(X, N) X(5, N) X(6, N)
 #define UP_TO_8(X, N) UP_TO_6(X, N) X(7, N) X(8, N)
 #define UP_TO_12(X, N) UP_TO_8(X, N) X(9, N) X(10, N) X(11, N) X(12, N)
 

@@ -5,6 +5,7 @@
 
 #include "integers.h"
 #include "storage.h"
+#include "tile_int8.h"
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
@@ -71,8 +72,8 @@ struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows
     return tile;
 }
 
-static void prefetch(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
-                     int64_t from, int64_t to, int64_t end) {
+void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
+                   int64_t from, int64_t to, int64_t end) {
     attn_prefetch(job->c, side, tile->batch, tile->kv_head,
                   tile->begin + at_most(from + AHEAD, end), tile->begin + at_most(to + AHEAD, end));
 }
@@ -82,7 +83,7 @@ static void prefetch(const struct attn_job *job, const struct attn_tile *tile, e
 static void lay_out_keys(const struct attn_job *job, const struct attn_scratch *w,
                          const struct attn_tile *tile, const struct products *products,
                          int64_t from, int64_t to, int64_t end) {
-    prefetch(job, tile, ATTN_KEYS, from, to, end);
+    attn_tile_ask(job, tile, ATTN_KEYS, from, to, end);
     if (products->is_dot)
         attn_copy_lanes(job->c, tile->batch, tile->kv_head, tile->begin + from, tile->begin + to,
                         w->widened, products->dim);
@@ -96,7 +97,7 @@ static void lay_out_values(const struct attn_job *job, const struct attn_scratch
                            const struct attn_tile *tile, int64_t from, int64_t to, int64_t end) {
     const struct attn_dot_kernels *dot = value_products(job);
     const int64_t stride = (int64_t)job->plan->v_stride;
-    prefetch(job, tile, ATTN_VALUES, from, to, end);
+    attn_tile_ask(job, tile, ATTN_VALUES, from, to, end);
     if (dot)
         attn_interleave_values(job->c, dot, tile->batch, tile->kv_head, tile->begin + from,
                                tile->begin + to, w->widened, stride);
@@ -114,7 +115,9 @@ void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch 
     if (!attn_packs(job, rows))
         return;
     tile->is_packed = true;
-    if (tile->keys) {
+    if (attn_tile_is_int8(job)) {
+        attn_tile_pack_int8(job, w, tile);
+    } else if (tile->keys) {
         products.pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, dim, w->packed);
     } else {
         for (int64_t j = 0; j < n; j += KEY_CHUNK) {
@@ -206,6 +209,10 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
+    if (attn_tile_is_int8(job)) {
+        attn_tile_scores_int8(job, w, block, tile, begin, end);
+        return;
+    }
     const attn_problem *p = &job->c->p;
     const struct products products = products_of(job);
     const float *q[ATTN_ROW_BLOCK];

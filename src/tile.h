@@ -5,6 +5,7 @@
 #define ATTN_TILE_H
 
 #include "job.h"
+#include "storage.h"
 
 /* The keys [begin, end), begin a multiple of ATTN_SCORE_PAD from the start of their span. Column j
  * of the tile is key begin + j. */
@@ -33,6 +34,10 @@ struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows
  * Before this, none of them has been read. */
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *rows, struct attn_tile *tile);
+
+/* Asks for keys or values that come a while after columns [from, to) and below `end`. */
+void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
+                   int64_t from, int64_t to, int64_t end);
 
 /* Which keys of the tile each row of the block sees. */
 void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,

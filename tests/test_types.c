@@ -254,22 +254,57 @@ Test(types, conversions_of_every_size) {
 /* ---- The f32 call over the same numbers ------------------------------------------------------ */
 
 /* The f32 tensor that an input of a trial is, as bf16 at the same strides. */
-static attn_input in_bf16(const struct stored *s, attn_input input, uint16_t **copy) {
-    *copy = malloc(s->n * sizeof **copy + 1);
-    cr_assert(*copy, "no memory");
+static attn_input in_bf16(const struct stored *s, attn_input input, void **copy) {
+    uint16_t *to = *copy = malloc(s->n * sizeof *to + 1);
+    cr_assert(to, "no memory");
     for (size_t i = 0; i < s->n; i++)
-        (*copy)[i] = bf16_of_float(s->data[i]);
+        to[i] = bf16_of_float(s->data[i]);
     if (input.data)
-        input.data = *copy + ((const float *)input.data - s->data);
+        input.data = to + ((const float *)input.data - s->data);
     input.type = ATTN_BF16;
     return input;
 }
 
+/* The int8 keys of a stored trial, or those of its past, without gaps and in one piece; what no row
+ * may look at is poison. */
+static attn_input in_int8(const struct trial *t, bool of_past, attn_scales *scales, void **copy) {
+    const attn_problem *p = &t->p;
+    const int64_t cap = of_past ? p->past_cap : p->kv_cap, dim = p->qk_dim;
+    const int64_t groups = p->k_scales.group ? (dim - 1) / p->k_scales.group + 1 : 1;
+    const int64_t n = p->batch * p->kv_heads * cap;
+    float *to_scales = *copy =
+        malloc((size_t)n * ((size_t)groups * sizeof(float) + (size_t)dim) + 1);
+    cr_assert(*copy, "no memory");
+    int8_t *to = (int8_t *)(to_scales + n * groups);
+    memset(*copy, 0xff, (size_t)n * ((size_t)groups * sizeof(float) + (size_t)dim));
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t n_past = p->past_cap && p->past_len ? p->past_len[b] : p->past_cap;
+        const int64_t first = of_past ? 0 : n_past;
+        const int64_t last = of_past ? n_past : oracle_key_count(p, b);
+        for (int64_t g = 0; g < p->kv_heads; g++)
+            for (int64_t j = first; j < last; j++) {
+                if (p->pages.table) {
+                    const int64_t page =
+                        p->pages.table[b * p->pages.stride_batch + j / p->pages.page_len];
+                    if (page < 0 || page >= p->pages.n_pages)
+                        continue;
+                }
+                const struct place from = key_place(p, b, g, j);
+                const int64_t at = (b * p->kv_heads + g) * cap + j - first;
+                memcpy(to + at * dim, from.at, (size_t)dim);
+                memcpy(to_scales + at * groups, from.scales, (size_t)groups * sizeof(float));
+            }
+    }
+    const int64_t head = cap * groups, batch = head * p->kv_heads;
+    *scales = (attn_scales){to_scales, p->k_scales.group, batch, head, groups};
+    return (attn_input){to, ATTN_I8, p->kv_heads * cap * dim, cap * dim, dim};
+}
+
 /* Runs the f32 problem that a stored trial is. A set that multiplies bf16 as it is has the bits of
- * another bf16 problem instead: without pages, at other strides. */
+ * another bf16 problem instead: without pages, at other strides; likewise int8 keys. */
 static void run_plain(const struct trial *t, struct trial *plain, const char *isa) {
     const attn_problem f32 = plain->p;
-    uint16_t *copies[N_STORED] = {NULL};
+    void *copies[N_STORED] = {NULL};
     const int arithmetic = oracle_arithmetic(&t->p, isa);
     if (arithmetic & ORACLE_PAIRED_SCORES) {
         plain->p.q = in_bf16(&t->q, f32.q, &copies[STORED_Q]);
@@ -279,6 +314,10 @@ static void run_plain(const struct trial *t, struct trial *plain, const char *is
     if (arithmetic & ORACLE_PAIRED_VALUES) {
         plain->p.v = in_bf16(&t->v, f32.v, &copies[STORED_V]);
         plain->p.past_v = in_bf16(&t->past_v, f32.past_v, &copies[STORED_PAST_V]);
+    }
+    if (arithmetic & ORACLE_INT8_SCORES) {
+        plain->p.k = in_int8(t, false, &plain->p.k_scales, &copies[STORED_K]);
+        plain->p.past_k = in_int8(t, true, &plain->p.past_k_scales, &copies[STORED_PAST_K]);
     }
     trial_run(plain, NULL);
     plain->p = f32;

@@ -6,4 +6,4 @@
 #include "required_features.h"
 
 ATTN_DEFINE_DOT_KERNELS(avx512, avx512_bf16, ATTN_BF16, 2);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9, &dot_kernels_avx512_bf16);
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9, &dot_kernels_avx512_bf16, NULL);

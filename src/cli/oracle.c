@@ -158,7 +158,18 @@ int oracle_sees(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t 
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
+/* Whether the groups that share a scale are such that int8 keys are multiplied as they are. */
+static int has_int8_groups(const attn_problem *p) {
+    const int64_t group =
+        p->k_scales.group > 0 && p->k_scales.group < p->qk_dim ? p->k_scales.group : 0;
+    return group % 16 == 0 && (group > 0 ? group : p->qk_dim) <= 65536;
+}
+
 int oracle_arithmetic(const attn_problem *p, const char *isa) {
+    static const char *const int8_sets[] = {"avx512_vnni", "neon_dotprod", "neon_i8mm"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(isa, int8_sets[i]) == 0)
+            return p->k.type == ATTN_I8 && has_int8_groups(p) ? ORACLE_INT8_SCORES : 0;
     const int to_odd = strcmp(isa, "neon_bf16") == 0;
     int arithmetic = 0;
     if (!to_odd && strcmp(isa, "avx512_bf16") != 0)
@@ -176,9 +187,26 @@ struct score {
     double products; /* |scale| sum |q k| */
     double terms;    /* |score before| + |ALiBi| + |mask| */
     double flushed;  /* F of the bound: what subnormal numbers that count as 0 may cost */
+    double rounded;  /* Q of the bound */
 };
 
-static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+/* Q of the bound: what it costs that q is rounded to int8, in groups as k has them. */
+static double rounding_of_query(const attn_problem *p, const struct row *q, const struct row *k) {
+    const int64_t group = p->k_scales.group ? p->k_scales.group : p->qk_dim;
+    double sum = 0;
+    for (int64_t first = 0; first < p->qk_dim; first += group) {
+        double largest = 0, of_key = 0;
+        for (int64_t c = first; c < p->qk_dim && c < first + group; c++) {
+            largest = fmax(largest, fabs(feature(q, c)));
+            of_key += fabs(feature(k, c));
+        }
+        sum += (largest / 252 + 0x1p-119) * of_key;
+    }
+    return sum;
+}
+
+static struct score score_of(const attn_problem *p, int arithmetic, int64_t b, int64_t h, int64_t i,
+                             int64_t j) {
     const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
     const struct row q = query_row(p, b, h, i), k = key_row(p, b, h, j);
     double dot = 0, abs_dot = 0, flushed = 0;
@@ -190,6 +218,8 @@ static struct score score_of(const attn_problem *p, int64_t b, int64_t h, int64_
     }
     struct score s = {
         .scaled = scale * dot, .products = fabs(scale) * abs_dot, .flushed = fabs(scale) * flushed};
+    if (arithmetic & ORACLE_INT8_SCORES)
+        s.rounded = fabs(scale) * rounding_of_query(p, &q, &k);
     s.capped = p->softcap > 0 ? p->softcap * tanh(s.scaled / p->softcap) : s.scaled;
     double alibi = 0, mask = 0;
     if (p->alibi)
@@ -221,6 +251,7 @@ static void report_score(const attn_problem *p, int arithmetic, const struct sco
              (double)(p->qk_dim + 2) * 0x1p-149 * (1 + scale + p->softcap);
     if (arithmetic & ORACLE_PAIRED_SCORES)
         *bound += s->flushed;
+    *bound += s->rounded;
     if (p->scores_at == ATTN_SCORES_SCALED)
         return;
     *score = s->capped;
@@ -234,9 +265,9 @@ static void report_score(const attn_problem *p, int arithmetic, const struct sco
 
 /* ---- The row --------------------------------------------------------------------------------- */
 
-/* Maxima over the visible keys of a finite score: A, B, C and F of the bound. */
+/* Maxima over the visible keys of a finite score: A, B, C, F and Q of the bound. */
 struct magnitudes {
-    double products, terms, capped, flushed;
+    double products, terms, capped, flushed, rounded;
 };
 
 /* n_chain and n_merge of the bound, from the number of keys up to the last visible one. */
@@ -262,7 +293,7 @@ static double exponent_error(const attn_problem *p, int arithmetic, const struct
         n_chain = 2 * n_chain + 2;
     const double spread = min <= max ? fmin(max - min, 88) : 0;
     const double flushed = arithmetic & ORACLE_PAIRED_SCORES ? m->flushed : 0;
-    return score_roundings(p, arithmetic) * u * m->products + flushed +
+    return score_roundings(p, arithmetic) * u * m->products + flushed + m->rounded +
            u * (16 * m->capped + 4 * m->terms + 2 * spread + n_chain + 8 * n_merge + 16);
 }
 
@@ -299,12 +330,12 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
      * never entering a maximum or a sum, not by a weight of 0. */
     double min = INFINITY, max = -INFINITY;
     int64_t last = -1;
-    struct magnitudes largest = {0, 0, 0, 0};
+    struct magnitudes largest = {0, 0, 0, 0, 0};
     for (int64_t j = 0; j < key_count; j++) {
         row->sees[j] = (unsigned char)oracle_sees(p, b, h, i, j);
         if (p->pages.table && !row->sees[j] && !p->scores.data)
             continue; /* it may have no page */
-        const struct score s = score_of(p, b, h, i, j);
+        const struct score s = score_of(p, row->arithmetic, b, h, i, j);
         report_score(p, row->arithmetic, &s, row->sees[j], &row->scores[j], &row->scores_bound[j]);
         if (!row->sees[j])
             continue;
@@ -319,6 +350,8 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
             largest.products = fmax(largest.products, s.products);
         if (isfinite(s.flushed))
             largest.flushed = fmax(largest.flushed, s.flushed);
+        if (isfinite(s.rounded))
+            largest.rounded = fmax(largest.rounded, s.rounded);
         largest.terms = fmax(largest.terms, s.terms);
         largest.capped = fmax(largest.capped, p->softcap > 0 ? fabs(s.capped) : 0);
     }

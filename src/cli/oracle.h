@@ -12,7 +12,8 @@
 enum {
     ORACLE_PAIRED_SCORES = 1, /* the bound of scores that are products of pairs of bf16 */
     ORACLE_PAIRED_VALUES = 2, /* of weights and values that are */
-    ORACLE_TO_ODD = 4         /* their sums are rounded to odd */
+    ORACLE_TO_ODD = 4,        /* their sums are rounded to odd */
+    ORACLE_INT8_SCORES = 8    /* of scores with queries that are rounded to int8 */
 };
 int oracle_arithmetic(const attn_problem *problem, const char *isa);
 
