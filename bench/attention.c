@@ -1,4 +1,4 @@
-/* attn/ISA/f32/SHAPE: whole calls on one thread, against multiply-adds or, for a single row, against
+/* attn/ISA/f32/SHAPE, attn/ISA/bf16/SHAPE: whole calls on one thread, against multiply-adds or, for a single row, against
  *     reading the same keys and values.
  * length/ISA/dD/L: the same over lengths, 8 heads, for the picture.
  * rows/ISA/4096/N: N query rows against 4096 keys, 32 heads on 8; the time is that of one row.
@@ -7,9 +7,12 @@
 #include "bench.h"
 
 static void whole_call(gbench_state *state, const struct bench_case *about,
-                       const struct shape *shape, double calls) {
+                       const struct shape *shape, attn_type type, double calls) {
     struct workload w;
-    if (workload_make(&w, shape)) {
+    const int failed = workload_make(&w, shape);
+    if (!failed && type == ATTN_BF16)
+        workload_to_bf16(&w);
+    if (failed) {
         gbench_fail(state, "not enough memory");
     } else if (bench_use(state, about) == 0 && bench_prepare(state, &w, NULL) == 0) {
         const struct work work = workload_work(&w);
@@ -26,14 +29,19 @@ static void whole_call(gbench_state *state, const struct bench_case *about,
 
 static void attention(gbench_state *state, const void *arg) {
     const struct bench_case *about = arg;
-    whole_call(state, about, about->row, 1);
+    whole_call(state, about, about->row, ATTN_F32, 1);
+}
+
+static void attention_bf16(gbench_state *state, const void *arg) {
+    const struct bench_case *about = arg;
+    whole_call(state, about, about->row, ATTN_BF16, 1);
 }
 
 static void length(gbench_state *state, const void *arg) {
     const struct bench_case *about = arg;
     struct shape shape = *(const struct shape *)about->row;
     shape.q_len = shape.keys = about->number;
-    whole_call(state, about, &shape, 1);
+    whole_call(state, about, &shape, ATTN_F32, 1);
 }
 
 /* Also a single row against multiply-adds, so that the ratios compare. */
@@ -74,6 +82,15 @@ void bench_add_attention(void) {
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
             bench_add(shapes[s].set, attention, bench_case_of(sets[i], &shapes[s].shape),
                       "attn/%s/f32/%s", sets[i]->name, shapes[s].shape.name);
+    /* Those of sets that make f32 of bf16 are there to compare with. */
+    const struct attn_kernels *const *of_bf16[] = {bench_bf16_sets(), sets};
+    for (size_t n = 0; n < 2; n++)
+        for (const struct attn_kernels *const *set = of_bf16[n]; *set; set++)
+            for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+                if (n == 0 || !(*set)->dot)
+                    bench_add(n == 0 ? shapes[s].set : BENCH_ALL, attention_bf16,
+                              bench_case_of(*set, &shapes[s].shape), "attn/%s/bf16/%s",
+                              (*set)->name, shapes[s].shape.name);
     for (size_t i = 0; sets[i]; i++)
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             struct bench_case about = bench_case_of(sets[i], NULL);

@@ -55,6 +55,19 @@ const struct attn_kernels *const *bench_kernel_sets(void) {
     return sets;
 }
 
+const struct attn_kernels *const *bench_bf16_sets(void) {
+    static const struct attn_kernels *usable[ATTN_MAX_ISAS], *sets[ATTN_MAX_ISAS + 1];
+    if (!sets[0]) {
+        const size_t n = attn_kernels_usable(attn_cpu_features(), usable);
+        size_t wanted = 0;
+        for (size_t i = 0; i < n; i++)
+            if ((!bench_options.isa || strcmp(usable[i]->name, bench_options.isa) == 0) &&
+                usable[i]->dot && usable[i]->dot->type == ATTN_BF16)
+                sets[wanted++] = usable[i];
+    }
+    return sets;
+}
+
 struct bench_case bench_case_of(const struct attn_kernels *kernels, const void *row) {
     return (struct bench_case){kernels, loops_of(kernels->name), row, 0};
 }

@@ -27,9 +27,11 @@ enum bench_set { BENCH_QUICK, BENCH_ALL };
 void bench_add(enum bench_set set, gbench_function function, struct bench_case about,
                const char *name, ...) __attribute__((format(printf, 4, 5)));
 
-/* The kernel sets that this CPU can run, best first, but for scalar unless it is asked for; a null
- * pointer ends them. */
+/* The kernel sets that this CPU can run, best first, but for scalar and those that are used only by
+ * name, unless they are asked for; a null pointer ends them. */
 const struct attn_kernels *const *bench_kernel_sets(void);
+/* Those that multiply bf16 as it is. */
+const struct attn_kernels *const *bench_bf16_sets(void);
 struct bench_case bench_case_of(const struct attn_kernels *kernels, const void *row);
 
 /* For how long and with which clock to measure. */

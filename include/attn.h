@@ -57,8 +57,9 @@ typedef enum attn_status {
 
 /* Element type of a tensor. q and out are f32, f16 or bf16, k and v (each with its past) any of the
  * four, in any mix; lse, weights and scores are f32. Whatever is stored, scores, softmax and sums
- * are computed in f32, and out is rounded to nearest, ties to even: NaN stays NaN, subnormals are
- * kept, an f16 beyond 65504 becomes infinity. */
+ * are computed in f32 (but see attn_isa() for sets that multiply bf16 as it is), and out is rounded
+ * to nearest, ties to even: NaN stays NaN, subnormals are kept, an f16 beyond 65504 becomes
+ * infinity. */
 typedef enum attn_type {
     ATTN_F32 = 0,
     ATTN_F16 = 1,  /* IEEE half precision */
@@ -304,6 +305,13 @@ struct attn_executor {
  * and the first bound by u sum_j weight_j |v_jc|. Where out is f16 or bf16, half a unit in its last
  * place comes on top.
  *
+ * The sets "avx512_bf16" and "neon_bf16" multiply bf16 by bf16 as they are. Where v is bf16 they
+ * round weights to bf16 before the product, and the first bound grows by
+ * 2^-8 exp(2 t) sum_j weight_j |v_jc| + n 2^-124. Where q and k are bf16, t grows by
+ * F = max |scale| 2^-126 sum_c (|q_c| + |k_jc| + 2), because subnormal numbers count as 0. On
+ * neon_bf16, whose sums are rounded to odd, t grows by another 2 u A where q and k are bf16, and
+ * 2 n_chain + 2 takes the place of n_chain where v is.
+ *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
  * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where the keys
@@ -322,6 +330,10 @@ struct attn_executor {
  * by a factor 2 u off, rounds the product and then the sum: at most 8 u for a tile and its merge;
  * (sums) at most n_chain additions to a term, and 5 in the tree over the lanes; (end) reciprocal
  * and product, 2 u. Weights below 2^-126 become 0, and so may products: the terms with 2^-125.
+ * Products of two bf16 are exact. VDPBF16PS rounds as often as a chain of multiply-adds does; BFDOT
+ * half as often, and once more for the sum within each pair, each time by up to 2 u. A weight in
+ * bf16 is off by at most 2^-8 of itself. A subnormal factor that counts as 0 takes at most 2^-126 of
+ * the other one, a product or sum at most 2^-126: of each key as well, whose weight is at most 1.
  *
  * Errors: everything that attn_status names is reported before the first write; attn_check() says
  * more. Memory that is not there, or shared where it must not be, is the caller's duty. */
@@ -488,8 +500,9 @@ ATTN_API const char *attn_status_string(attn_status status);
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
 /* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
- * default, or "avx512_bf16" or "neon_bf16", which are used only where asked for, because they trade
- * accuracy for speed. Null if the environment variable ATTN_ISA (read once, when kernels are first
+ * default; or "avx512_bf16" or "neon_bf16", which are used only where asked for, because they are less
+ * accurate: what is bf16 they multiply as it is, by the instructions that the CPU has for that, and
+ * weights are rounded to bf16 for it; everything else is as on "avx512" or "neon". Null if the environment variable ATTN_ISA (read once, when kernels are first
  * selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "judge.h"
+#include "limits/loops.h"
 #include "memory.h"
 #include "timing.h"
 
@@ -18,6 +19,16 @@ float *workload_floats(size_t n) {
         x[i] = (float)((double)(s >> 11) * 0x1p-53 * 3.4 - 1.7);
     }
     return x;
+}
+
+/* The same numbers as bf16, cut off, in the same memory. */
+static void cut_to_bf16(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        const uint16_t upper = (uint16_t)(bits >> 16);
+        memcpy((char *)x + i * sizeof upper, &upper, sizeof upper);
+    }
 }
 
 int workload_make(struct workload *w, const struct shape *s) {
@@ -36,6 +47,14 @@ int workload_make(struct workload *w, const struct shape *s) {
     if (s->causal)
         w->problem.align = ATTN_ALIGN_BOTTOM_RIGHT;
     return 0;
+}
+
+void workload_to_bf16(struct workload *w) {
+    attn_problem *p = &w->problem;
+    p->q.type = p->k.type = p->v.type = p->out.type = ATTN_BF16;
+    cut_to_bf16(w->q, w->q_size);
+    cut_to_bf16(w->k, w->kv_size);
+    cut_to_bf16(w->v, w->kv_size);
 }
 
 attn_status workload_ready(struct workload *w, attn_executor *executor) {
@@ -85,8 +104,12 @@ void workload_free(struct workload *w) {
 
 double workload_flops(const struct workload *w) { return timing_flops(&w->problem); }
 
+static double element_bytes(const struct workload *w) {
+    return w->problem.q.type == ATTN_BF16 ? 2 : 4;
+}
+
 double workload_bytes(const struct workload *w) {
-    return 4.0 * (2 * (double)w->q_size + 2 * (double)w->kv_size);
+    return element_bytes(w) * (2 * (double)w->q_size + 2 * (double)w->kv_size);
 }
 
 int workload_reads(const struct workload *w) { return w->problem.q_len == 1; }
@@ -97,13 +120,16 @@ static void call(void *arg) {
 }
 
 struct work workload_work(struct workload *w) {
-    const double read = 8.0 * (double)w->kv_size;
+    const double read = 2 * element_bytes(w) * (double)w->kv_size;
     return (struct work){call, w, workload_reads(w) ? read : workload_flops(w)};
 }
 
 void workload_limit(const struct workload *w, const struct loops *loops, struct limit *limit) {
+    const size_t floats = (size_t)(element_bytes(w) / 4 * (double)w->kv_size);
     if (workload_reads(w))
-        limit_read(limit, loops, w->k, w->kv_size, w->v, w->kv_size);
+        limit_read(limit, loops, w->k, floats, w->v, floats);
+    else if (loops_have_dot_bf16(loops) && oracle_arithmetic(&w->problem, loops->isa))
+        limit_dot_bf16(limit, loops);
     else
         limit_multiply_add(limit, loops);
 }

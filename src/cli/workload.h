@@ -14,8 +14,8 @@ struct shape {
 };
 
 struct workload {
-    attn_problem problem; /* may be changed before workload_ready() */
-    float *q, *k, *v, *out;
+    attn_problem problem;   /* may be changed before workload_ready() */
+    float *q, *k, *v, *out; /* where the tensors are, of whatever type */
     size_t q_size, kv_size; /* elements */
     void *workspace;
     size_t workspace_size;
@@ -27,6 +27,9 @@ float *workload_floats(size_t n);
 
 /* Allocates tensors and fills them. Returns 0, or -1 without memory; to be freed in both cases. */
 int workload_make(struct workload *workload, const struct shape *shape);
+
+/* Makes bf16 of the tensors of a new workload. */
+void workload_to_bf16(struct workload *workload);
 
 /* Allocates the workspace of the problem as it is now, for executor (null: this thread alone), and
  * runs it once. */
@@ -43,7 +46,7 @@ double workload_flops(const struct workload *workload);
 double workload_bytes(const struct workload *workload);
 
 /* One call as work, its amount in operations or, for a single row, in bytes of keys and values; and
- * the limit that belongs to it. */
+ * the limit that belongs to it: reading, or multiply-adds of the kind that the set of these loops uses. */
 int workload_reads(const struct workload *workload);
 struct work workload_work(struct workload *workload);
 void workload_limit(const struct workload *workload, const struct loops *loops,
