@@ -145,7 +145,8 @@ static struct oracle_part take(double **at, int64_t n) {
     return part;
 }
 
-int oracle_differentiate(const attn_problem *p, const attn_gradient *g, struct oracle_gradient *o) {
+int oracle_differentiate(const attn_problem *p, const attn_gradient *g, int arithmetic,
+                         struct oracle_gradient *o) {
     const int64_t rows = p->batch * p->q_heads * p->q_len,
                   keys = p->batch * p->kv_heads * p->kv_cap;
     const int64_t n_dq = rows * p->qk_dim, n_dk = keys * p->qk_dim, n_dv = keys * p->v_dim;
@@ -153,6 +154,7 @@ int oracle_differentiate(const attn_problem *p, const attn_gradient *g, struct o
     struct oracle_row row;
     if (judge_allocate(p, &row))
         return -1;
+    row.arithmetic = arithmetic;
     o->numbers = calloc((size_t)n + 1, sizeof *o->numbers);
     if (!o->numbers) {
         judge_free(&row);

@@ -20,9 +20,10 @@ struct oracle_gradient {
 };
 
 /* The gradient of a problem that attn_backward() accepts; only dout and the types are read of
- * `gradient`, and neither out nor lse of the problem. Returns 0, or -1 without memory. */
-int oracle_differentiate(const attn_problem *problem, const attn_gradient *gradient,
-                         struct oracle_gradient *oracle);
+ * `gradient`, and neither out nor lse of the problem.
+ * arithmetic: that of the set that computed them, see oracle_arithmetic(). Returns 0, or -1 without memory. */
+int oracle_differentiate(const attn_problem *problem, const attn_gradient *gradient, int arithmetic,
+                         struct oracle_gradient *o);
 void oracle_gradient_free(struct oracle_gradient *oracle);
 
 #endif
