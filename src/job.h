@@ -60,12 +60,12 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     return w;
 }
 
-/* Whether a tile is packed for the rows of a task. From memory it is not worth it until more rows
- * share it: packing waits for the keys and has nothing else to do meanwhile, while the scores of a
- * few rows keep the multiply-adds busy. */
+/* Whether a tile is packed for the rows of a task. Packing keys from memory has nothing to do while
+ * it waits for them, and the scores of a few rows do: that is not worth it until more rows share the
+ * packed tile. Keys that have to be widened first are waited for either way. */
 static inline bool attn_packs(const struct attn_job *job, const struct attn_rows *rows) {
     const size_t least = job->kernels->pack_min_rows;
-    return (size_t)rows->n >= (job->plan->keys_stay_cached ? least : 2 * least - 1);
+    return (size_t)rows->n >= (job->plan->packs_late ? 2 * least - 1 : least);
 }
 
 /* The query row that row r of a task or block stands for. */

@@ -5,7 +5,6 @@
 
 #include "int8_rows.h"
 #include "integers.h"
-#include "storage.h"
 
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
 enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
@@ -131,9 +130,9 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
 
-    plan->keys_stay_cached =
-        (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap * (double)c->p.qk_dim <=
-        CACHED_KEY_BYTES / (double)attn_type_bytes(c->p.k.type);
+    const double key_bytes = (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap *
+                             (double)c->p.qk_dim * sizeof(float);
+    plan->packs_late = !needs_widening(c) && key_bytes > CACHED_KEY_BYTES;
 
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;

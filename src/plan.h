@@ -41,7 +41,7 @@ struct attn_plan {
     int64_t rows_per_task; /* multiple of ATTN_ROW_BLOCK */
     int64_t row_tasks;     /* of all batches and key/value heads */
     int64_t spans;         /* of the keys there is room for */
-    bool keys_stay_cached; /* there are so few that every tile is in cache when it is needed */
+    bool packs_late;       /* keys are read where they lie, and come from memory */
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
