@@ -437,8 +437,10 @@ static attn_status check_struct(const void *given, size_t known, size_t smallest
 static void copy_struct(void *to, size_t known, const void *given) {
     size_t size;
     memcpy(&size, given, sizeof size);
-    memset(to, 0, known);
-    memcpy(to, given, size < known ? size : known);
+    size = size < known ? size : known;
+    memcpy(to, given, size);
+    if (size < known)
+        memset((char *)to + size, 0, known - size);
 }
 
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
