@@ -303,6 +303,11 @@ struct attn_executor {
  * and the first bound by u sum_j weight_j |v_jc|. Where out is f16 or bf16, half a unit in its last
  * place comes on top.
  *
+ * On a set that rounds queries to int8 (see attn_isa()) each group of features of q, cut as k's are,
+ * becomes integers times max |q_c| / 127, and t grows by
+ *
+ *     Q = max |scale| sum over the groups g of (max_{c in g} |q_c| / 252 + 2^-119) sum_{c in g} |k_jc|
+ *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
  * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where the keys
@@ -321,6 +326,10 @@ struct attn_executor {
  * by a factor 2 u off, rounds the product and then the sum: at most 8 u for a tile and its merge;
  * (sums) at most n_chain additions to a term, and 5 in the tree over the lanes; (end) reciprocal
  * and product, 2 u. Weights below 2^-126 become 0, and so may products: the terms with 2^-125.
+ * (Queries in int8) q_c differs from its integer times the scale by at most max |q_c| / 253, or by
+ * 127 * 2^-126 where the group is all zeros; integers add up exactly, and conversion, scales, the
+ * chain over the groups and the product with scale round no more often than the chain of f32. That
+ * is on products which Q may add to: 252 for 253.
  *
  * Errors: everything that attn_status names is reported before the first write; attn_check() says
  * more. Memory that is not there, or shared where it must not be, is the caller's duty. */
@@ -398,8 +407,10 @@ ATTN_API const char *attn_status_string(attn_status status);
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
 /* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
- * default, or "avx512_bf16" or "neon_bf16", which are used only where asked for, because they trade
- * accuracy for speed. Null if the environment variable ATTN_ISA (read once, when kernels are first
+ * default, or one that is used only where asked for, because it trades accuracy for speed:
+ * "avx512_bf16" or "neon_bf16"; or "avx512_vnni", "neon_i8mm" or "neon_dotprod", which round q to int8
+ * where k is int8, in groups as k has them, if these are multiples of 16 features (and at most 65536)
+ * or all of a row. Null if the environment variable ATTN_ISA (read once, when kernels are first
  * selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 
