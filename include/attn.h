@@ -345,7 +345,7 @@ ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_execut
  * ask for each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths;
  * where few rows meet many keys, the states of the key spans that run in parallel come on top.
  * Tensor pointers are not looked at and may still be null. What has a say in the shape is: cu_q, the
- * table of pages, a mask's type; ask again when the sequences of a ragged batch change. */
+ * table of pages, a mask's type, the group of int8 keys; ask again when the sequences of a ragged batch change. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
 
