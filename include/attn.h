@@ -312,6 +312,11 @@ struct attn_executor {
  * neon_bf16, whose sums are rounded to odd, t grows by another 2 u A where q and k are bf16, and
  * 2 n_chain + 2 takes the place of n_chain where v is.
  *
+ * On a set that rounds queries to int8 (see attn_isa()) each group of features of q, cut as k's are,
+ * becomes integers times max |q_c| / 127, and t grows by
+ *
+ *     Q = max |scale| sum over the groups g of (max_{c in g} |q_c| / 252 + 2^-119) sum_{c in g} |k_jc|
+ *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
  * whichever is less; n_merge is ceil(that number / 512), or ceil(that number / tile) where the keys
@@ -334,6 +339,10 @@ struct attn_executor {
  * half as often, and once more for the sum within each pair, each time by up to 2 u. A weight in
  * bf16 is off by at most 2^-8 of itself. A subnormal factor that counts as 0 takes at most 2^-126 of
  * the other one, a product or sum at most 2^-126: of each key as well, whose weight is at most 1.
+ * (Queries in int8) q_c differs from its integer times the scale by at most max |q_c| / 253, or by
+ * 127 * 2^-126 where the group is all zeros; integers add up exactly, and conversion, scales, the
+ * chain over the groups and the product with scale round no more often than the chain of f32. That
+ * is on products which Q may add to: 252 for 253.
  *
  * Errors: everything that attn_status names is reported before the first write; attn_check() says
  * more. Memory that is not there, or shared where it must not be, is the caller's duty. */
@@ -349,7 +358,7 @@ ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_execut
  * ask for each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths;
  * where few rows meet many keys, the states of the key spans that run in parallel come on top.
  * Tensor pointers are not looked at and may still be null. What has a say in the shape is: cu_q, the
- * table of pages, a mask's type; ask again when the sequences of a ragged batch change. */
+ * table of pages, a mask's type, the group of int8 keys; ask again when the sequences of a ragged batch change. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
 
@@ -500,9 +509,12 @@ ATTN_API const char *attn_status_string(attn_status status);
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
 /* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
- * default; or "avx512_bf16" or "neon_bf16", which are used only where asked for, because they are less
- * accurate: what is bf16 they multiply as it is, by the instructions that the CPU has for that, and
- * weights are rounded to bf16 for it; everything else is as on "avx512" or "neon". Null if the environment variable ATTN_ISA (read once, when kernels are first
+ * default, or one that is used only where asked for, because it trades accuracy for speed:
+ * "avx512_bf16" or "neon_bf16", which multiply what is bf16 as it is, by the instructions that the CPU
+ * has for that, and round weights to bf16 for it; or "avx512_vnni", "neon_i8mm" or "neon_dotprod",
+ * which round q to int8 where k is int8, in groups as k has them, if these are multiples of 16 features
+ * (and at most 65536) or all of a row. Null if the environment variable ATTN_ISA (read once, when
+ * kernels are first
  * selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 

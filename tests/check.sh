@@ -61,7 +61,7 @@ if [ "$(uname -m)" = x86_64 ]; then
         if [ $status = 0 ]; then
             stage 'AArch64: no instruction leaves its kernel set' \
                 env CROSS=aarch64-linux-gnu- sh tests/check_isa_leak.sh "$BUILD/arm64"
-            stage 'AArch64: tests on an emulated cpu max: neon and neon_bf16' emulate 'neon scalar neon_bf16' \
+            stage 'AArch64: tests on an emulated cpu max: every set' emulate 'neon scalar neon_bf16 neon_i8mm neon_dotprod' \
                 "qemu-aarch64 -cpu max -L $arm64_root" "$BUILD/arm64/tests/attn_tests"
         fi
     fi

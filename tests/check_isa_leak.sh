@@ -29,6 +29,8 @@ allowed() {
     avx2) echo vex ;;
     avx512 | avx512_*) echo evex ;;
     neon_bf16) echo bf16 ;;
+    neon_dotprod) echo dotprod ;;
+    neon_i8mm) echo i8mm ;;
     baseline | cli | limits | scalar | neon) echo base ;;
     *) echo "unknown kernel set $1: add it to $0" >&2 && return 1 ;;
     esac
@@ -67,6 +69,8 @@ instructions() {
               (code ~ /^f/ && code !~ /^fcvt/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/) || \
               (code ~ /^[su]cvtf/ && code ~ /[ ,](v[0-9]+\.[48]?h|h[0-9]+)/)
         if (what == "bf16" && code ~ /^bf(dot|cvtn2?) /) bad = 0
+        if (what == "dotprod" && code ~ /^sdot /) bad = 0
+        if (what == "i8mm" && code ~ /^smmla /) bad = 0
     }
     bad && shown++ < 3 { print file ": " function_name ": " $3 " " $4 }
     END { if (!lines) print file ": nothing to disassemble" }'

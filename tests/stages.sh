@@ -89,6 +89,7 @@ host_isas() {
         if has avx512f avx512bw avx512vl avx512dq; then
             isas="avx512 $isas"
             if has avx512_bf16; then by_name="$by_name avx512_bf16"; fi
+            if has avx512_vnni; then by_name="$by_name avx512_vnni"; fi
         fi
         ;;
     esac

@@ -272,3 +272,54 @@ Test(int8, longest_group_is_exact) {
                   (double)scores[0]);
         }
 }
+
+/* ---- Whole calls ----------------------------------------------------------------------------- */
+
+/* Packed keys carry their scales, and queries are there twice: a worker still takes no more. */
+Test(int8, workspace_of_groups) {
+    for (int64_t dim = 1; dim <= 1024; dim += dim < 40 ? 1 : 123)
+        for (int64_t group = 0; group <= 48; group += 16) {
+            const float scale = 1;
+            attn_problem p = attn_problem_bhld(1, 8, 2, 64, 4096, dim, dim, NULL, NULL, NULL, NULL);
+            p.q.type = ATTN_F16, p.k.type = p.v.type = ATTN_I8;
+            p.k_scales = (attn_scales){&scale, group, 0, 0, 0};
+            p.v_scales = (attn_scales){&scale, 0, 0, 0, 0};
+            size_t size, before = 0;
+            check_context("dim %d group %d", (int)dim, (int)group);
+            for (p.q_len = 1; p.q_len <= 4096; p.q_len *= 4, before = size)
+                CHECK(attn_workspace_size(&p, 1, &size) == ATTN_OK && size >= before &&
+                          size <= (size_t)3 << 19,
+                      "%zu bytes for %d rows", size, (int)p.q_len);
+        }
+}
+
+/* A scale that is NaN or infinite makes a NaN of the rows that see its key, and of no others. */
+Test(int8, scales_that_are_no_numbers) {
+    enum { ROWS = 20, KEYS = 40, DIM = 48 };
+    static float q[ROWS * DIM], v[KEYS * DIM], out[ROWS * DIM], scales[KEYS * 3];
+    static int8_t k[KEYS * DIM];
+    const int64_t first = 17; /* the key of that scale */
+    struct rng rng = {43};
+    for (size_t i = 0; i < ROWS * DIM; i++)
+        q[i] = rng_normal(&rng);
+    for (size_t i = 0; i < KEYS * DIM; i++)
+        k[i] = (int8_t)(rng_below(&rng, 256) - 128), v[i] = rng_normal(&rng);
+    FOR_EACH_ISA(isa)
+    for (int way = 0; way < 4; way++)
+        for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+            for (size_t i = 0; i < KEYS * 3; i++)
+                scales[i] = 0.01f;
+            scales[first * 3 + way % 3] = way % 2 ? NAN : INFINITY;
+            k[first * DIM + 16 * (way % 3)] = 0;
+            attn_problem p = attn_problem_bhld(1, 1, 1, rows, KEYS, DIM, DIM, q, NULL, v, out);
+            p.k.data = k, p.k.type = ATTN_I8;
+            p.k_scales = (attn_scales){scales, 16, 0, 0, 3};
+            const int64_t offset = first - (rows > 1 ? ROWS / 2 : 1 - way % 2);
+            p.causal = 1, p.align = ATTN_ALIGN_EXPLICIT, p.offset = &offset;
+            check_context("%s: way %d, %d rows", isa, way, (int)rows);
+            CHECK(attn_forward_alloc(&p, NULL) == ATTN_OK, "no answer");
+            for (int64_t i = 0; i < rows * DIM; i++)
+                CHECK(isnan(out[i]) == (offset + i / DIM >= first), "row %d is %g", (int)(i / DIM),
+                      (double)out[i]);
+        }
+}

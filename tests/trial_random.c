@@ -229,7 +229,9 @@ struct storage storage_random(const struct trial *t, struct rng *rng) {
                           .out = (attn_type)rng_below(rng, 3),
                           .pages = (enum layout)rng_below(rng, N_LAYOUTS),
                           .scales = (enum layout)rng_below(rng, N_LAYOUTS)};
-    how.k_group = one_in(rng, 3) ? 0 : 1 + rng_below(rng, t->shape.qk_dim + 3);
+    how.k_group = one_in(rng, 3)   ? 0
+                  : one_in(rng, 2) ? 16 * (1 + rng_below(rng, t->shape.qk_dim / 16 + 1))
+                                   : 1 + rng_below(rng, t->shape.qk_dim + 3);
     how.v_group = one_in(rng, 3) ? 0 : 1 + rng_below(rng, t->shape.v_dim + 3);
     if (!t->p.past_cap && !one_in(rng, 3))
         how.page_len = one_in(rng, 4) ? 1 << rng_below(rng, 10) : 1 + rng_below(rng, 70);
