@@ -161,7 +161,8 @@ static double additive_error(const struct arena *a, const struct layer *layer) {
     double worst = 0;
     for (int pair = 0; pair < TOKENS * TOKENS; pair += 101) {
         const float *q = a->q + pair / TOKENS * DIM, *k = a->k + pair % TOKENS * DIM;
-        worst = fmax(worst, fabs((double)a->scores[pair] - additive_score(DIM, layer, q, k)));
+        worst =
+            explain_worse(worst, fabs((double)a->scores[pair] - additive_score(DIM, layer, q, k)));
     }
     return worst;
 }
@@ -197,7 +198,7 @@ static int measure(const struct arena *a, struct measured *m) {
             m->seconds[way] = fmin(m->seconds[way], timing_now() - start);
         }
         if (way < DOT)
-            m->error = fmax(m->error, additive_error(a, &layer));
+            m->error = explain_worse(m->error, additive_error(a, &layer));
     }
     free(workspace);
     if (status != ATTN_OK)

@@ -27,9 +27,12 @@ static int changed_rows(const float a[][V_DIM], const float b[][V_DIM], int from
     int rows = 0;
     *largest = 0;
     for (int i = 0; i < from; i++) {
-        rows += memcmp(a[i], b[i], sizeof a[i]) != 0;
-        for (int c = 0; c < V_DIM; c++)
-            *largest = fmax(*largest, fabs((double)a[i][c] - (double)b[i][c]));
+        if (memcmp(a[i], b[i], sizeof a[i]) == 0)
+            continue;
+        rows++;
+        for (int c = 0; c < V_DIM; c++) {
+            *largest = explain_worse(*largest, fabs((double)a[i][c] - (double)b[i][c]));
+        }
     }
     return rows;
 }

@@ -58,7 +58,7 @@ int explain_roles(struct report *r) {
         double sum = 0;
         for (int j = 0; j < WORDS; j++)
             sum += (double)weights[i][j];
-        worst_sum = fmax(worst_sum, fabs(sum - 1));
+        worst_sum = explain_worse(worst_sum, fabs(sum - 1));
         report_row(r, (const char *[]){s.words[i], s.words[a], s.words[b]},
                    (double[]){weights[i][a], weights[i][b], out[i][V_ANIMAL], out[i][V_THING],
                               out[i][V_QUALITY], out[i][V_ACTION]});
@@ -85,7 +85,7 @@ int explain_roles(struct report *r) {
     double worst = 0;
     for (int i = 0; i < WORDS; i++)
         for (int j = 0; j < WORDS; j++)
-            worst = fmax(worst, fabs((double)named[i][j] - (double)weights[i][j]));
+            worst = explain_worse(worst, fabs((double)named[i][j] - (double)weights[i][j]));
     const float *it = out[WORD_IT], *other = swapped_out[WORD_IT];
     report_say(r,
                "Replacing V changes what is told, not who is found. With the values of \"fox\" and "
@@ -195,7 +195,7 @@ int explain_steps(struct report *r) {
     }
     report_end_table(r);
     for (int c = 0; c < V_DIM; c++)
-        worst = fmax(worst, fabs(by_hand[c] - (double)row.out[c]));
+        worst = explain_worse(worst, fabs(by_hand[c] - (double)row.out[c]));
     report_value(r, "weight_sum", sum);
     report_value(r, "by_hand_minus_out", worst);
     if (r->pictures && draw_steps(r, &s, &row))
