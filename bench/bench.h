@@ -66,6 +66,7 @@ double bench_elements_per_cycle(const struct bench_case *about, double n);
 /* Called once each, before anything runs. */
 void bench_add_limits(void);
 void bench_add_attention(void);
+void bench_add_backward(void);
 void bench_add_modifiers(void);
 void bench_add_kernels(void);
 void bench_add_calls(void);

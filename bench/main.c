@@ -138,6 +138,7 @@ int main(int argc, char **argv) {
 
     bench_add_limits();
     bench_add_attention();
+    bench_add_backward();
     bench_add_modifiers();
     bench_add_kernels();
     bench_add_calls();

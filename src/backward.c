@@ -131,7 +131,7 @@ static void score_block(const struct backward_job *job, const struct backward_sc
     const size_t stride = (size_t)job->plan->tile_rows, columns = (size_t)(end - begin);
     job->kernels->qk_packed(keys, (size_t)n, w->packed_q + begin * p->qk_dim, columns,
                             (size_t)p->qk_dim, job->c->scale, w->scores + begin, stride);
-    turned_modify(job, w, rows, tile->begin + from, n, begin, end);
+    attn_turned_modify(job, w, rows, tile->begin + from, n, begin, end);
     job->kernels->qk_packed(values, (size_t)n, w->packed_dout + begin * p->v_dim, columns,
                             (size_t)p->v_dim, 1.0f, w->dweights + begin, stride);
 }
@@ -145,12 +145,12 @@ static void add_pairs(const struct backward_job *job, const struct backward_scra
     const size_t stride = (size_t)job->plan->tile_rows, key_stride = (size_t)job->plan->tile_keys;
     const size_t qk_dim = (size_t)job->c->p.qk_dim, v_dim = (size_t)job->c->p.v_dim;
     struct turned_sight sight;
-    if (!turned_see(job, w, rows, tile->begin, tile->end, &sight))
+    if (!attn_turned_see(job, w, rows, tile->begin, tile->end, &sight))
         return;
     for (int64_t from = 0; from < tile->end - tile->begin; from += BLOCK) {
         const int64_t n = at_most(BLOCK, tile->end - tile->begin - from);
         struct turned_columns see;
-        if (!turned_see_columns(&sight, rows->n, from, n, &see))
+        if (!attn_turned_see_columns(&sight, rows->n, from, n, &see))
             continue;
         const int64_t begin = see.begin / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
         score_block(job, w, tile, rows, from, n, begin, see.end);
@@ -278,7 +278,7 @@ static void sum_key_tile(const struct backward_job *job, const struct backward_s
 /* Everything of one batch and key/value head. */
 static void whole_task(void *arg, size_t index, size_t worker) {
     const struct backward_job *job = arg;
-    const struct backward_scratch w = backward_scratch_of(job, worker);
+    const struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const int64_t b = (int64_t)index / job->c->p.kv_heads, g = (int64_t)index % job->c->p.kv_heads;
     const int64_t group = job->c->group, n_rows = attn_query_count(job->c, b);
     const bool with_keys = job->g->dk.data || job->g->dv.data;
@@ -297,7 +297,7 @@ static void whole_task(void *arg, size_t index, size_t worker) {
 /* Of two passes, the first: dk and dv of one tile of keys. */
 static void key_task(void *arg, size_t index, size_t worker) {
     const struct backward_job *job = arg;
-    const struct backward_scratch w = backward_scratch_of(job, worker);
+    const struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const int64_t tiles = job->plan->key_tiles, pair = (int64_t)index / tiles;
     sum_key_tile(job, &w, pair / job->c->p.kv_heads, pair % job->c->p.kv_heads,
                  (int64_t)index % tiles, true, false);
@@ -306,7 +306,7 @@ static void key_task(void *arg, size_t index, size_t worker) {
 /* The second: dq of one tile of rows. */
 static void row_task(void *arg, size_t index, size_t worker) {
     const struct backward_job *job = arg;
-    const struct backward_scratch w = backward_scratch_of(job, worker);
+    const struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const int64_t tiles = job->plan->row_tiles, pair = (int64_t)index / tiles;
     const int64_t b = pair / job->c->p.q_heads, h = pair % job->c->p.q_heads;
     struct turned_rows rows = rows_at(job, b, h, (int64_t)index % tiles * job->plan->tile_rows);
@@ -336,7 +336,7 @@ static bool sees_some(const struct backward_job *job, const struct backward_scra
     const int64_t tile = job->plan->tile_keys;
     struct turned_sight sight;
     for (int64_t j = keys.begin / tile * tile; j < keys.end; j += tile)
-        if (turned_see(job, w, &row, j, at_most(j + tile, keys.end), &sight) &&
+        if (attn_turned_see(job, w, &row, j, at_most(j + tile, keys.end), &sight) &&
             sight.visible[0].begin < sight.visible[0].end)
             return true;
     return false;
@@ -345,7 +345,7 @@ static bool sees_some(const struct backward_job *job, const struct backward_scra
 /* dsinks of one head. A few operations for each row, so that double costs nothing. */
 static void sink_task(void *arg, size_t index, size_t worker) {
     const struct backward_job *job = arg;
-    struct backward_scratch w = backward_scratch_of(job, worker);
+    struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const attn_problem *p = &job->c->p;
     const int64_t h = (int64_t)index;
     const float sink = p->sinks[h];

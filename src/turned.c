@@ -11,7 +11,7 @@
 
 enum { WORD = 64 };
 
-struct backward_scratch backward_scratch_of(const struct backward_job *job, size_t worker) {
+struct backward_scratch attn_backward_scratch_of(const struct backward_job *job, size_t worker) {
     const struct attn_backward_plan *plan = job->plan;
     const size_t n_rows = (size_t)plan->tile_rows, n_keys = (size_t)plan->tile_keys;
     float *at = job->workers + worker * plan->worker_floats;
@@ -58,10 +58,11 @@ static void see_mask(const struct backward_job *job, const struct backward_scrat
     }
 }
 
-bool turned_see(const struct backward_job *job, const struct backward_scratch *w,
-                const struct turned_rows *rows, int64_t begin, int64_t end,
-                struct turned_sight *sight) {
+bool attn_turned_see(const struct backward_job *job, const struct backward_scratch *w,
+                     const struct turned_rows *rows, int64_t begin, int64_t end,
+                     struct turned_sight *sight) {
     int32_t last = 0;
+    sight->is_full = true;
     for (int64_t i = 0; i < rows->n; i++) {
         const struct attn_key_range keys =
             attn_range_clip(attn_visible_keys(job->c, rows->batch, rows->first + i), begin, end);
@@ -74,6 +75,10 @@ bool turned_see(const struct backward_job *job, const struct backward_scratch *w
     }
     if (job->c->p.mask.type != ATTN_MASK_NONE && last > 0)
         see_mask(job, w, rows, begin, last, sight);
+    for (int64_t i = 0; i < rows->n; i++) {
+        const struct attn_visible *see = &sight->visible[i];
+        sight->is_full &= see->begin == 0 && see->end == end - begin && !see->bits;
+    }
     return last > 0;
 }
 
@@ -101,8 +106,15 @@ static void turn_bits(uint64_t words[WORD]) {
         }
 }
 
-bool turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_t from, int64_t n,
-                        struct turned_columns *columns) {
+bool attn_turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_t from,
+                             int64_t n, struct turned_columns *columns) {
+    const struct attn_visible all = {0, (int32_t)n_rows, 0, NULL};
+    if (sight->is_full) {
+        columns->begin = 0, columns->end = n_rows;
+        for (int64_t j = 0; j < n; j++)
+            columns->visible[j] = all;
+        return true;
+    }
     for (int64_t first = 0; first < n_rows; first += WORD) {
         uint64_t words[WORD] = {0};
         for (int64_t i = 0; i < at_most(WORD, n_rows - first); i++)
@@ -114,7 +126,7 @@ bool turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_
     columns->begin = n_rows, columns->end = 0;
     for (int64_t j = 0; j < n; j++) {
         struct attn_visible *see = &columns->visible[j];
-        *see = (struct attn_visible){0, (int32_t)n_rows, 0, NULL};
+        *see = all;
         attn_see_bits(columns->bits[j], see);
         if (see->begin < see->end) {
             columns->begin = at_most(columns->begin, see->begin);
@@ -143,9 +155,9 @@ static void turn_mask(const struct backward_job *job, const struct backward_scra
                             (size_t)n, w->bias_turned + begin, (size_t)job->plan->tile_rows);
 }
 
-void turned_modify(const struct backward_job *job, const struct backward_scratch *w,
-                   const struct turned_rows *rows, int64_t key, int64_t n, int64_t begin,
-                   int64_t end) {
+void attn_turned_modify(const struct backward_job *job, const struct backward_scratch *w,
+                        const struct turned_rows *rows, int64_t key, int64_t n, int64_t begin,
+                        int64_t end) {
     const attn_problem *p = &job->c->p;
     const int64_t stride = job->plan->tile_rows;
     const size_t columns = (size_t)(end - begin);

@@ -26,7 +26,7 @@ struct backward_scratch {
     float *lse, *delta, *ones, *out_copy;
 };
 
-struct backward_scratch backward_scratch_of(const struct backward_job *job, size_t worker);
+struct backward_scratch attn_backward_scratch_of(const struct backward_job *job, size_t worker);
 
 /* Query rows [first, first + n) of one head. */
 struct turned_rows {
@@ -59,6 +59,7 @@ static inline attn_input backward_out(const attn_problem *p) {
 struct turned_sight {
     struct attn_visible visible[ATTN_BACKWARD_ROWS];
     uint64_t bits[ATTN_BACKWARD_ROWS][ATTN_BIT_WORDS(ATTN_BACKWARD_KEYS)];
+    bool is_full; /* every row sees every key */
 };
 
 /* Which query rows each key of a block is seen by. */
@@ -69,18 +70,18 @@ struct turned_columns {
 };
 
 /* False if no row sees any of the keys [begin, end). A row with an lse of -inf sees nothing. */
-bool turned_see(const struct backward_job *job, const struct backward_scratch *w,
-                const struct turned_rows *rows, int64_t begin, int64_t end,
-                struct turned_sight *sight);
+bool attn_turned_see(const struct backward_job *job, const struct backward_scratch *w,
+                     const struct turned_rows *rows, int64_t begin, int64_t end,
+                     struct turned_sight *sight);
 
 /* The same for columns, on the tile's keys [from, from + n), from a multiple of 64. */
-bool turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_t from, int64_t n,
-                        struct turned_columns *columns);
+bool attn_turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_t from,
+                             int64_t n, struct turned_columns *columns);
 
 /* Softcap, ALiBi and the additive mask on w->scores: rows are keys [key, key + n), columns query rows
  * [begin, end). Keeps the capped scores in w->capped. */
-void turned_modify(const struct backward_job *job, const struct backward_scratch *w,
-                   const struct turned_rows *rows, int64_t key, int64_t n, int64_t begin,
-                   int64_t end);
+void attn_turned_modify(const struct backward_job *job, const struct backward_scratch *w,
+                        const struct turned_rows *rows, int64_t key, int64_t n, int64_t begin,
+                        int64_t end);
 
 #endif

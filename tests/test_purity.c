@@ -90,6 +90,7 @@ int posix_memalign(void **memory, size_t alignment, size_t size) {
 
 enum { L = 20, D = 17, KEYS = 1100 };
 static float q[2 * L * D], k[KEYS * D], v[KEYS * D], out[2 * L * D], lse[2 * L];
+static float lse_gradient[2];
 static float weights[2 * L * KEYS], scores[2 * L * KEYS], bias[KEYS];
 static char workspace[4 << 20];
 
@@ -111,6 +112,15 @@ static bool call_with_options(attn_executor *executor) {
         p.mask = (attn_mask){type ? bias : NULL, type, 0, 0, 0, type != ATTN_MASK_BITS, KEYS};
         good &= attn_forward(&p, workspace, sizeof workspace, executor) == ATTN_OK;
     }
+    p.past_cap = 0, p.mask.n_keys = p.kv_cap, p.mask.stride_query = 0;
+    attn_gradient g = attn_gradient_init();
+    g.dout = p.q, g.dq = (attn_output){weights, ATTN_F32, 0, L * D, D};
+    g.dk = (attn_output){scores, ATTN_F32, 0, 0, D};
+    g.dv = (attn_output){scores + KEYS * D, ATTN_F32, 0, 0, D}, g.dsinks = lse_gradient;
+    p.weights.data = p.scores.data = NULL;
+    good &= attn_forward(&p, workspace, sizeof workspace, executor) == ATTN_OK;
+    good &= attn_backward(&p, &g, workspace, sizeof workspace, executor) == ATTN_OK;
+    good &= attn_softmax_backward(KEYS, k, v, scores) == ATTN_OK;
     const attn_partial part = {{out, ATTN_F32, 0, L * D, D}, {lse, ATTN_F32, 0, L, 1}};
     const attn_partial parts[2] = {part, part};
     const attn_output merged = {scores, ATTN_F32, 0, L * D, D};
