@@ -18,10 +18,11 @@ enum { ROWS = 12, FEW_ROWS = 4, KEYS = 512, MERGED_ROWS = 96, MAX_DIM = 128, STR
 /* One tile and everything that a kernel can want of it. */
 struct tile {
     size_t dim;
-    float *q, *keys, *values, *packed, *fresh, *scores, *bias, *minus_bias, *acc, *acc_b;
+    float *q, *keys, *values, *packed, *fresh, *scores, *dweights, *bias, *minus_bias, *acc, *acc_b;
     const float *rows[ROWS];
     struct attn_visible visible[ROWS];
     float m[MERGED_ROWS], l[MERGED_ROWS], m_b[MERGED_ROWS], l_b[MERGED_ROWS], factor[ROWS];
+    float lse[KEYS], dot;
     uint8_t mask[KEYS];
     uint64_t bits[KEYS / 64];
     int turn;
@@ -30,7 +31,7 @@ struct tile {
 
 static void tile_free(struct tile *t) {
     free(t->q), free(t->keys), free(t->values), free(t->packed), free(t->fresh), free(t->scores);
-    free(t->bias), free(t->minus_bias), free(t->acc), free(t->acc_b);
+    free(t->dweights), free(t->bias), free(t->minus_bias), free(t->acc), free(t->acc_b);
 }
 
 static int tile_make(struct tile *t, const struct attn_kernels *kernels, size_t dim) {
@@ -43,16 +44,18 @@ static int tile_make(struct tile *t, const struct attn_kernels *kernels, size_t 
     t->packed = workload_floats(KEYS * dim);
     t->fresh = workload_floats(ROWS * STRIDE);
     t->scores = workload_floats(ROWS * STRIDE);
+    t->dweights = workload_floats(ROWS * STRIDE);
     t->bias = workload_floats(KEYS);
     t->minus_bias = workload_floats(KEYS);
     t->acc = workload_floats(MERGED_ROWS * dim);
     t->acc_b = workload_floats(MERGED_ROWS * dim);
-    if (!t->q || !t->keys || !t->values || !t->packed || !t->fresh || !t->scores || !t->bias ||
-        !t->minus_bias || !t->acc || !t->acc_b)
+    if (!t->q || !t->keys || !t->values || !t->packed || !t->fresh || !t->scores || !t->dweights ||
+        !t->bias || !t->minus_bias || !t->acc || !t->acc_b)
         return -1;
     for (size_t j = 0; j < KEYS; j++) {
         t->minus_bias[j] = -t->bias[j];
         t->mask[j] = t->bias[j] > -1;
+        t->lse[j] = 2;
     }
     for (size_t r = 0; r < ROWS; r++) {
         t->rows[r] = t->q + r * dim;
@@ -88,6 +91,17 @@ static void softmax_rows(void *arg) {
     for (size_t r = 0; r < ROWS; r++)
         t->m[r] = -2, t->l[r] = 1;
     t->kernels->softmax_rows(t->scores, STRIDE, ROWS, t->visible, t->m, t->l, t->factor);
+}
+static void gradient_rows(void *arg) {
+    struct tile *t = arg;
+    memcpy(t->scores, t->fresh, ROWS * STRIDE * sizeof *t->scores);
+    memcpy(t->dweights, t->fresh, ROWS * STRIDE * sizeof *t->dweights);
+    t->kernels->gradient_rows(t->scores, t->dweights, NULL, STRIDE, ROWS, t->visible, t->lse,
+                              t->bias, 0);
+}
+static void dot(void *arg) {
+    struct tile *t = arg;
+    t->dot = t->kernels->dot(t->q, t->acc_b, t->dim);
 }
 static void softcap(void *arg) {
     struct tile *t = arg;
@@ -145,6 +159,8 @@ static const struct kernel kernels[] = {
     {"merge_rows", merge_rows, READING, 8.0 * MERGED_ROWS, 0, "reading both states"},
     {"scale_row", scale_row, CYCLES, 1, 0, "elements per cycle"},
     {"softmax_rows", softmax_rows, CYCLES, 0, ROWS *KEYS, "elements per cycle, copied first"},
+    {"gradient_rows", gradient_rows, CYCLES, 0, ROWS *KEYS, "elements per cycle, copied first"},
+    {"dot", dot, CYCLES, 1, 0, "elements per cycle"},
     {"softcap", softcap, CYCLES, 0, KEYS, "elements per cycle"},
     {"alibi", alibi, CYCLES, 0, KEYS, "elements per cycle"},
     {"add_bias", add_bias, CYCLES, 0, KEYS, "elements per cycle"},
@@ -169,10 +185,13 @@ static int check_kernel(gbench_state *state, const struct kernel *k, struct tile
             qk_packed(&want);
         }
         const float tolerance = 1e-4f;
-        result = bench_close(state, "scores", t->scores, want.scores, ROWS * STRIDE, tolerance) ||
-                 bench_close(state, "acc", t->acc, want.acc, MERGED_ROWS * t->dim, tolerance) ||
-                 bench_close(state, "m", t->m, want.m, MERGED_ROWS, tolerance) ||
-                 bench_close(state, "l", t->l, want.l, MERGED_ROWS, tolerance);
+        result =
+            bench_close(state, "scores", t->scores, want.scores, ROWS * STRIDE, tolerance) ||
+            bench_close(state, "dweights", t->dweights, want.dweights, ROWS * STRIDE, tolerance) ||
+            bench_close(state, "dot", &t->dot, &want.dot, 1, tolerance) ||
+            bench_close(state, "acc", t->acc, want.acc, MERGED_ROWS * t->dim, tolerance) ||
+            bench_close(state, "m", t->m, want.m, MERGED_ROWS, tolerance) ||
+            bench_close(state, "l", t->l, want.l, MERGED_ROWS, tolerance);
         if (!result && memcmp(t->bits, want.bits, sizeof t->bits) != 0) {
             gbench_fail(state, "wrong: bits");
             result = -1;

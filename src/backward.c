@@ -253,11 +253,10 @@ static bool meet(const struct backward_job *job, const struct turned_rows *rows,
 
 /* One tile of keys with all the rows that may see it. */
 static void sum_key_tile(const struct backward_job *job, const struct backward_scratch *w,
-                         int64_t b, int64_t g, int64_t t, bool with_keys, bool with_dq) {
+                         int64_t b, int64_t g, int64_t t, bool with_dq) {
     const int64_t group = job->c->group, n_rows = attn_query_count(job->c, b);
     const struct key_tile tile = load_keys(job, w, b, g, t);
-    if (with_keys)
-        memset(w->dk, 0, (job->plan->dk + job->plan->dv) * sizeof *w->dk);
+    memset(w->dk, 0, (job->plan->dk + job->plan->dv) * sizeof *w->dk);
     for (int64_t h = 0; tile.begin < tile.end && h < group; h++)
         for (int64_t i = 0; i < n_rows; i += job->plan->tile_rows) {
             struct turned_rows rows = rows_at(job, b, g * group + h, i);
@@ -266,13 +265,11 @@ static void sum_key_tile(const struct backward_job *job, const struct backward_s
             rows = load_rows(job, w, rows);
             size_t stride;
             float *dq = with_dq ? dq_sums(job, w, b, rows.head, i, h * n_rows + i, &stride) : NULL;
-            add_pairs(job, w, &tile, &rows, with_keys, dq, with_dq ? stride : 0);
+            add_pairs(job, w, &tile, &rows, true, dq, with_dq ? stride : 0);
         }
-    if (with_keys) {
-        store_keys(job, &job->g->dk, b, g, t, w->dk, job->plan->q_stride, job->c->scale,
-                   job->c->p.qk_dim);
-        store_keys(job, &job->g->dv, b, g, t, w->dv, job->plan->v_stride, 1, job->c->p.v_dim);
-    }
+    store_keys(job, &job->g->dk, b, g, t, w->dk, job->plan->q_stride, job->c->scale,
+               job->c->p.qk_dim);
+    store_keys(job, &job->g->dv, b, g, t, w->dv, job->plan->v_stride, 1, job->c->p.v_dim);
 }
 
 /* Everything of one batch and key/value head. */
@@ -281,15 +278,10 @@ static void whole_task(void *arg, size_t index, size_t worker) {
     const struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const int64_t b = (int64_t)index / job->c->p.kv_heads, g = (int64_t)index % job->c->p.kv_heads;
     const int64_t group = job->c->group, n_rows = attn_query_count(job->c, b);
-    const bool with_keys = job->g->dk.data || job->g->dv.data;
     for (int64_t h = 0; h < group; h++)
         zero_dq(job, &w, b, g * group + h, 0, n_rows, h * n_rows);
-    const int64_t end = n_rows > 0 ? attn_visible_to_rows(job->c, b, 0, n_rows - 1).end : 0;
-    for (int64_t t = 0; t < job->plan->key_tiles; t++) {
-        if (!with_keys && t * job->plan->tile_keys >= end)
-            break;
-        sum_key_tile(job, &w, b, g, t, with_keys, job->g->dq.data);
-    }
+    for (int64_t t = 0; t < job->plan->key_tiles; t++)
+        sum_key_tile(job, &w, b, g, t, true);
     for (int64_t h = 0; h < group; h++)
         store_dq(job, &w, b, g * group + h, 0, n_rows, h * n_rows);
 }
@@ -300,7 +292,7 @@ static void key_task(void *arg, size_t index, size_t worker) {
     const struct backward_scratch w = attn_backward_scratch_of(job, worker);
     const int64_t tiles = job->plan->key_tiles, pair = (int64_t)index / tiles;
     sum_key_tile(job, &w, pair / job->c->p.kv_heads, pair % job->c->p.kv_heads,
-                 (int64_t)index % tiles, true, false);
+                 (int64_t)index % tiles, false);
 }
 
 /* The second: dq of one tile of rows. */
@@ -382,7 +374,7 @@ void attn_backward_run(const struct attn_checked *c, const attn_gradient *g,
     float *base = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     struct backward_job job = {c, g, plan, kernels, base};
     const bool with_keys = g->dk.data || g->dv.data;
-    if (plan->single_pass && (with_keys || g->dq.data)) {
+    if (plan->single_pass && with_keys && g->dq.data) {
         run(executor, c->p.batch * c->p.kv_heads, whole_task, &job);
     } else {
         if (with_keys && plan->key_tiles > 0)

@@ -20,10 +20,10 @@
 struct attn_backward_plan {
     int64_t tile_keys, tile_rows; /* multiples of 64 */
     int64_t key_tiles, row_tiles; /* of one batch and head, at most */
-    bool single_pass;             /* a task for each batch and key/value head does it all; else one
-                                     for each tile of keys, and then one for each tile of rows */
-    bool dq_in_place;             /* dq is summed where it goes */
-    int64_t dq_rows;              /* that a task sums elsewhere, at most */
+    bool single_pass; /* a task for each batch and key/value head does it all, where all is wanted;
+                         else one for each tile of keys, and then one for each tile of rows */
+    bool dq_in_place; /* dq is summed where it goes */
+    int64_t dq_rows;  /* that a task sums elsewhere, at most */
 
     /* Floats. */
     size_t q_stride, v_stride;

@@ -340,6 +340,38 @@ Test(backward, rows_alone) {
     }
 }
 
+/* A row whose scores are all -inf has lse -inf, and gives what a row gives that a mask hides from
+ * everything: nothing. */
+Test(backward, scores_of_minus_inf) {
+    FOR_EACH_ISA(isa) {
+        struct trial t;
+        struct gradient_trial g;
+        struct rng rng = {37};
+        const int64_t row = 70, keys = 90;
+        trial_place(&t, (struct shape){1, 2, 1, 140, keys, 8, 5}, (struct layouts){.lse = true});
+        trial_fill(&t, KIND_NORMAL, &rng);
+        for (int64_t j = 0; j < keys; j++)
+            in_at_mutable(&t.p.k, 0, 0, j)[0] = -1;
+        in_at_mutable(&t.p.q, 0, 1, row)[0] = INFINITY;
+        gradient_place(&g, &t, (struct gradient_form){.dk = PADDED}, &rng);
+        in_at_mutable(&g.g.dout, 0, 1, row)[2] = NAN;
+        check_context("scores of -inf, %s", isa);
+        gradient_run(&g, &t, NULL);
+        CHECK(*out_at(&t.p.lse, 0, 1, row) == -INFINITY, "the row sees more than -inf");
+        for (int64_t c = 0; c < 8; c++)
+            CHECK(out_at(&g.g.dq, 0, 1, row)[c] == 0, "dq[%" PRId64 "]", c);
+        for (int64_t j = 0; j < keys; j++)
+            CHECK(isfinite(out_at(&g.g.dk, 0, 0, j)[0]) && isfinite(out_at(&g.g.dv, 0, 0, j)[2]),
+                  "key %" PRId64 " takes part in it", j);
+        const uint64_t bits = gradient_bits(&g, &t);
+        trial_add_mask(&t, (struct mask_form){.type = ATTN_MASK_BOOL, .n_keys = keys});
+        for (int64_t j = 0; j < keys; j++)
+            mask_set(&t, 0, 1, row, j, -INFINITY);
+        gradient_run(&g, &t, NULL);
+        CHECK(gradient_bits(&g, &t) == bits, "other bits than with the row hidden");
+    }
+}
+
 /* Where there is nothing to sum, zeros. */
 Test(backward, empty) {
     FOR_EACH_ISA(isa) {
