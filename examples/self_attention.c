@@ -1,12 +1,12 @@
-/* A layer of multi-head self-attention that learns to look back, forward and backward, with the scale
- * 1/sqrt(d_k) and without.
+/* A layer of multi-head self-attention that learns to look back, forward and backward, with the
+ * scale 1/sqrt(d_k) and without.
  *
  *     Q = X Wq,  K = X Wk,  V = X Wv,  Y = attention(Q, K, V) Wo
  *
- * The task: to say at each token which symbol stood BACK tokens before. X holds symbol and position,
- * one number each that is 1, and the symbols are drawn at random, so that a layer which does not look
- * back can only guess: a loss of log(SYMBOLS). Exit status 0 if with the scale it learns and without
- * it is left behind, from some d_k on.
+ * The task: to say at each token which symbol stood BACK tokens before. X holds symbol and
+ * position, one number each that is 1, and the symbols are drawn at random, so that a layer which
+ * does not look back can only guess: a loss of log(SYMBOLS). Exit status 0 if with the scale it
+ * learns and without it is left behind, from some d_k on.
  *
  * SPDX-License-Identifier: MIT */
 #include <attn.h>

@@ -21,7 +21,7 @@ static const char help[] =
     "  steps       one row: scores, scaling, softmax, weighted sum\n"
     "  causality   who sees whom, and a test that nobody sees the future\n"
     "  variance    the variance of q . k is d_k: why scores are divided by sqrt(d_k)\n"
-    "  saturation  what the softmax makes of scores that were not\n"
+    "  saturation  what the softmax makes of scores that are not scaled\n"
     "  gradient    what a saturated softmax leaves of the gradient\n"
     "  additive    attention by a hidden layer instead of a product, and what that costs\n"
     "\n"

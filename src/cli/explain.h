@@ -16,6 +16,9 @@ int explain_saturation(struct report *r);
 int explain_gradient(struct report *r);
 int explain_additive(struct report *r);
 
+/* The larger of two errors; NaN is larger than all. */
+static inline double explain_worse(double a, double b) { return b <= a ? a : b; }
+
 /* attn_forward_alloc() on this thread. Returns 0, or -1 after an error line. */
 int explain_attend(const attn_problem *problem);
 

@@ -23,13 +23,16 @@ static int attend_both(const struct sentence *s, struct outputs *o, float *weigh
 }
 
 /* The rows before `from` that are not the same bits, and the largest difference in them. */
-static int changed_rows(const float a[][V_DIM], const float b[][V_DIM], int from, double *largest) {
+static int changed_rows(float a[][V_DIM], float b[][V_DIM], int from, double *largest) {
     int rows = 0;
     *largest = 0;
     for (int i = 0; i < from; i++) {
-        rows += memcmp(a[i], b[i], sizeof a[i]) != 0;
-        for (int c = 0; c < V_DIM; c++)
-            *largest = fmax(*largest, fabs((double)a[i][c] - (double)b[i][c]));
+        if (memcmp(a[i], b[i], sizeof a[i]) == 0)
+            continue;
+        rows++;
+        for (int c = 0; c < V_DIM; c++) {
+            *largest = explain_worse(*largest, fabs((double)a[i][c] - (double)b[i][c]));
+        }
     }
     return rows;
 }

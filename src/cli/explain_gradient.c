@@ -1,8 +1,8 @@
 /* attn explain gradient: what is left of the gradient when the softmax is saturated.
  *
- * The gradient of a softmax is ds_j = w_j (dw_j - sum_i w_i dw_i). Where one weight is nearly 1, the
- * other factor of that key is nearly 0, and every other key has a weight of nearly 0: nothing is
- * learned from such a row.
+ * The gradient of a softmax is ds_j = w_j (dw_j - sum_i w_i dw_i). Where one weight is nearly 1,
+ * the other factor of that key is nearly 0, and every other key has a weight of nearly 0: nothing
+ * is learned from such a row.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>

@@ -35,13 +35,13 @@ struct measured {
 
 static int measure(struct measured *m) {
     float *q = cli_allocate((size_t)ROWS * LARGEST, sizeof *q);
-    float *k = cli_allocate((size_t)ROWS * KEYS * LARGEST, sizeof *k);
-    float *v = cli_allocate((size_t)ROWS * KEYS, sizeof *v), *out = cli_allocate(ROWS, sizeof *out);
+    float *k = cli_allocate((size_t)KEYS * LARGEST, sizeof *k);
+    float *v = cli_allocate(KEYS, sizeof *v), *out = cli_allocate(ROWS, sizeof *out);
     float *weights = cli_allocate((size_t)ROWS * KEYS, sizeof *weights);
     int failed = !q || !k || !v || !out || !weights ? cli_fail(-1, "not enough memory") : 0;
     struct normal random = {2};
     if (!failed)
-        normal_fill(&random, v, (size_t)ROWS * KEYS);
+        normal_fill(&random, v, KEYS);
     for (int i = 0, d = SMALLEST; d <= LARGEST && !failed; d *= 4, i++) {
         const float one = 1;
         normal_fill(&random, q, (size_t)ROWS * (size_t)d);

@@ -1,8 +1,8 @@
 /* attn explain variance: the variance of q . k is the number of features.
  *
  * Where the features of q and k are independent with mean 0 and variance 1, so is each product of
- * two of them, and the variance of a sum of independent terms is the sum of theirs: q . k has mean 0
- * and variance d_k, q . k / sqrt(d_k) has variance 1.
+ * two of them, and the variance of a sum of independent terms is the sum of theirs: q . k has mean
+ * 0 and variance d_k, q . k / sqrt(d_k) has variance 1.
  *
  * SPDX-License-Identifier: MIT */
 #include <inttypes.h>
@@ -19,8 +19,8 @@
 
 enum { SMALLEST = 4, LARGEST = 1024, SIZES = 9, PAIRS = 4096 };
 
-/* Mean and variance of a sample, with their standard errors: sqrt(variance / n), and from the fourth
- * moment m4 sqrt((m4 - variance^2) / n). */
+/* Mean and variance of a sample, with their standard errors: sqrt(variance / n), and from the
+ * fourth moment m4 sqrt((m4 - variance^2) / n). */
 struct moments {
     double mean, mean_error, variance, variance_error;
 };

@@ -27,8 +27,53 @@ static int draw_roles(const struct report *r, const struct sentence *s, const fl
 
 /* ---- Roles ----------------------------------------------------------------------------------- */
 
+/* What remains of weights and outputs when V is replaced. */
+struct replaced {
+    int same;      /* the weights, to the bit, when fox and apple tell each other's value */
+    int exchanged; /* and then "it" hears of an animal as much as it did of a thing */
+    double unit;   /* where values are unit vectors, how far the output is from the weights */
+};
+
+static int replace_values(struct report *r, const struct sentence *s, float out[][V_DIM],
+                          float weights[][WORDS], struct replaced *replaced) {
+    struct sentence swapped = *s;
+    float swapped_out[WORDS][V_DIM], swapped_weights[WORDS][WORDS];
+    memcpy(swapped.v[WORD_FOX], s->v[WORD_APPLE], sizeof s->v[0]);
+    memcpy(swapped.v[WORD_APPLE], s->v[WORD_FOX], sizeof s->v[0]);
+    attn_problem p_swapped = sentence_problem(&swapped, *swapped_out);
+    p_swapped.weights.data = swapped_weights;
+    float unit[WORDS][WORDS] = {{0}}, named[WORDS][WORDS];
+    for (int j = 0; j < WORDS; j++)
+        unit[j][j] = 1;
+    const attn_problem p_named =
+        attn_problem_bhld(1, 1, 1, WORDS, WORDS, QK_DIM, WORDS, *s->q, *s->k, *unit, *named);
+    if (explain_attend(&p_swapped) || explain_attend(&p_named))
+        return -1;
+
+    const float *it = out[WORD_IT], *other = swapped_out[WORD_IT];
+    replaced->same = memcmp(weights, swapped_weights, sizeof swapped_weights) == 0;
+    replaced->exchanged = fabsf(it[V_THING] - other[V_ANIMAL]) < 1e-6f;
+    replaced->unit = 0;
+    for (int i = 0; i < WORDS; i++)
+        for (int j = 0; j < WORDS; j++)
+            replaced->unit =
+                explain_worse(replaced->unit, fabs((double)named[i][j] - (double)weights[i][j]));
+    report_say(r,
+               "Replacing V changes what is told, not who is found. With the values of \"fox\" and "
+               "\"apple\" exchanged all %d weights %s to the last bit, while \"it\" turns from "
+               "(animal %.3f, thing %.3f) to (animal %.3f, thing %.3f). With unit vectors for "
+               "values the output is the row of weights itself: they differ by at most %.1e.",
+               WORDS * WORDS, replaced->same ? "stay the same" : "DO NOT STAY THE SAME",
+               (double)it[V_ANIMAL], (double)it[V_THING], (double)other[V_ANIMAL],
+               (double)other[V_THING], replaced->unit);
+    report_value(r, "weights_differ_when_v_changes", !replaced->same);
+    report_value(r, "unit_values_minus_weights", replaced->unit);
+    return 0;
+}
+
 int explain_roles(struct report *r) {
     struct sentence s;
+    struct replaced replaced;
     float out[WORDS][V_DIM], weights[WORDS][WORDS];
     sentence_make(&s);
     attn_problem p = sentence_problem(&s, *out);
@@ -58,7 +103,7 @@ int explain_roles(struct report *r) {
         double sum = 0;
         for (int j = 0; j < WORDS; j++)
             sum += (double)weights[i][j];
-        worst_sum = fmax(worst_sum, fabs(sum - 1));
+        worst_sum = explain_worse(worst_sum, fabs(sum - 1));
         report_row(r, (const char *[]){s.words[i], s.words[a], s.words[b]},
                    (double[]){weights[i][a], weights[i][b], out[i][V_ANIMAL], out[i][V_THING],
                               out[i][V_QUALITY], out[i][V_ACTION]});
@@ -66,42 +111,14 @@ int explain_roles(struct report *r) {
     report_end_table(r);
     report_value(r, "worst_row_sum_error", worst_sum);
 
-    /* The same questions and keys, but fox and apple tell each other's value. */
-    struct sentence swapped = s;
-    float swapped_out[WORDS][V_DIM], swapped_weights[WORDS][WORDS];
-    memcpy(swapped.v[WORD_FOX], s.v[WORD_APPLE], sizeof s.v[0]);
-    memcpy(swapped.v[WORD_APPLE], s.v[WORD_FOX], sizeof s.v[0]);
-    attn_problem p_swapped = sentence_problem(&swapped, *swapped_out);
-    p_swapped.weights.data = swapped_weights;
-    /* And values that only name their word: the unit vectors. */
-    float unit[WORDS][WORDS] = {{0}}, named[WORDS][WORDS];
-    for (int j = 0; j < WORDS; j++)
-        unit[j][j] = 1;
-    const attn_problem p_named =
-        attn_problem_bhld(1, 1, 1, WORDS, WORDS, QK_DIM, WORDS, *s.q, *s.k, *unit, *named);
-    if (explain_attend(&p_swapped) || explain_attend(&p_named))
+    if (replace_values(r, &s, out, weights, &replaced))
         return -1;
-    const int same = memcmp(weights, swapped_weights, sizeof weights) == 0;
-    double worst = 0;
-    for (int i = 0; i < WORDS; i++)
-        for (int j = 0; j < WORDS; j++)
-            worst = fmax(worst, fabs((double)named[i][j] - (double)weights[i][j]));
-    const float *it = out[WORD_IT], *other = swapped_out[WORD_IT];
-    report_say(r,
-               "Replacing V changes what is told, not who is found. With the values of \"fox\" and "
-               "\"apple\" exchanged all %d weights %s to the last bit, while \"it\" turns from "
-               "(animal %.3f, thing %.3f) to (animal %.3f, thing %.3f). With unit vectors for "
-               "values the output is the row of weights itself: they differ by at most %.1e.",
-               WORDS * WORDS, same ? "stay the same" : "DO NOT STAY THE SAME", (double)it[V_ANIMAL],
-               (double)it[V_THING], (double)other[V_ANIMAL], (double)other[V_THING], worst);
-    report_value(r, "weights_differ_when_v_changes", !same);
-    report_value(r, "unit_values_minus_weights", worst);
     if (r->pictures && draw_roles(r, &s, *weights))
         return -1;
     const int found = largest(weights[WORD_IT], -1);
     report_conclude(r,
-                    same && worst < 1e-6 && worst_sum < 1e-6 && found == WORD_APPLE &&
-                        fabsf(it[V_THING] - other[V_ANIMAL]) < 1e-6f,
+                    replaced.same && replaced.exchanged && replaced.unit < 1e-6 &&
+                        worst_sum < 1e-6 && found == WORD_APPLE,
                     "q and k decide where to look, v what is seen there: \"it\" finds \"%s\" with "
                     "%.1f %% of its weight, whatever the values are.",
                     s.words[found], 100 * (double)weights[WORD_IT][found]);
@@ -195,7 +212,7 @@ int explain_steps(struct report *r) {
     }
     report_end_table(r);
     for (int c = 0; c < V_DIM; c++)
-        worst = fmax(worst, fabs(by_hand[c] - (double)row.out[c]));
+        worst = explain_worse(worst, fabs(by_hand[c] - (double)row.out[c]));
     report_value(r, "weight_sum", sum);
     report_value(r, "by_hand_minus_out", worst);
     if (r->pictures && draw_steps(r, &s, &row))

@@ -1,8 +1,8 @@
 /* A sentence whose words are vectors, and the three linear maps that make q, k and v of them.
  *
- * Position p is the point (cos a p, sin a p): the product of two such points is cos a(p - p'), which
- * is largest where p = p', and a linear map can turn one, so that a query can ask for the place half
- * a step ahead.
+ * Position p is the point (cos a p, sin a p): the product of two such points is cos a(p - p'),
+ * which is largest where p = p', and a linear map can turn one, so that a query can ask for the
+ * place half a step ahead.
  *
  * SPDX-License-Identifier: MIT */
 #include "sentence.h"
