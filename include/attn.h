@@ -514,8 +514,7 @@ ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_
  * has for that, and round weights to bf16 for it; or "avx512_vnni", "neon_i8mm" or "neon_dotprod",
  * which round q to int8 where k is int8, in groups as k has them, if these are multiples of 16 features
  * (and at most 65536) or all of a row. Null if the environment variable ATTN_ISA (read once, when
- * kernels are first
- * selected; empty is unset) names one that is unknown or cannot run here. */
+ * kernels are first selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 
 /* The kernel sets this CPU can run, best first, down to scalar, then those that are used only where
