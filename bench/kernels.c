@@ -101,7 +101,7 @@ static void gradient_rows(void *arg) {
 }
 static void dot(void *arg) {
     struct tile *t = arg;
-    t->dot = t->kernels->dot(t->q, t->acc_b, t->dim);
+    t->dot = t->kernels->dot_row(t->q, t->acc_b, t->dim);
 }
 static void softcap(void *arg) {
     struct tile *t = arg;
