@@ -56,8 +56,9 @@ typedef enum attn_status {
 
 /* Element type of a tensor. q and out are f32, f16 or bf16, k and v (each with its past) any of the
  * four, in any mix; lse, weights and scores are f32. Whatever is stored, scores, softmax and sums
- * are computed in f32, and out is rounded to nearest, ties to even: NaN stays NaN, subnormals are
- * kept, an f16 beyond 65504 becomes infinity. */
+ * are computed in f32 (but see attn_isa() for sets that multiply bf16 as it is), and out is rounded
+ * to nearest, ties to even: NaN stays NaN, subnormals are kept, an f16 beyond 65504 becomes
+ * infinity. */
 typedef enum attn_type {
     ATTN_F32 = 0,
     ATTN_F16 = 1,  /* IEEE half precision */
@@ -303,6 +304,13 @@ struct attn_executor {
  * and the first bound by u sum_j weight_j |v_jc|. Where out is f16 or bf16, half a unit in its last
  * place comes on top.
  *
+ * The sets "avx512_bf16" and "neon_bf16" multiply bf16 by bf16 as they are. Where v is bf16 they
+ * round weights to bf16 before the product, and the first bound grows by
+ * 2^-8 exp(2 t) sum_j weight_j |v_jc| + n 2^-124. Where q and k are bf16, t grows by
+ * F = max |scale| 2^-126 sum_c (|q_c| + |k_jc| + 2), because subnormal numbers count as 0. On
+ * neon_bf16, whose sums are rounded to odd, t grows by another 2 u A where q and k are bf16, and
+ * 2 n_chain + 2 takes the place of n_chain where v is.
+ *
  * On a set that rounds queries to int8 (see attn_isa()) each group of features of q, cut as k's are,
  * becomes integers times max |q_c| / 127, and t grows by
  *
@@ -326,6 +334,10 @@ struct attn_executor {
  * by a factor 2 u off, rounds the product and then the sum: at most 8 u for a tile and its merge;
  * (sums) at most n_chain additions to a term, and 5 in the tree over the lanes; (end) reciprocal
  * and product, 2 u. Weights below 2^-126 become 0, and so may products: the terms with 2^-125.
+ * Products of two bf16 are exact. VDPBF16PS rounds as often as a chain of multiply-adds does; BFDOT
+ * half as often, and once more for the sum within each pair, each time by up to 2 u. A weight in
+ * bf16 is off by at most 2^-8 of itself. A subnormal factor that counts as 0 takes at most 2^-126 of
+ * the other one, a product or sum at most 2^-126: of each key as well, whose weight is at most 1.
  * (Queries in int8) q_c differs from its integer times the scale by at most max |q_c| / 253, or by
  * 127 * 2^-126 where the group is all zeros; integers add up exactly, and conversion, scales, the
  * chain over the groups and the product with scale round no more often than the chain of f32. That
@@ -407,10 +419,12 @@ ATTN_API const char *attn_status_string(attn_status status);
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
 /* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
- * default, or one that is used only where asked for, because it trades accuracy for speed:
- * "avx512_bf16" or "neon_bf16"; or "avx512_vnni", "neon_i8mm" or "neon_dotprod", which round q to int8
- * where k is int8, in groups as k has them, if these are multiples of 16 features (and at most 65536)
- * or all of a row. Null if the environment variable ATTN_ISA (read once, when kernels are first
+ * default; or one that is used only where asked for, because it is less accurate. "avx512_bf16" and
+ * "neon_bf16": what is bf16 they multiply as it is, by the instructions that the CPU has for that, and
+ * weights are rounded to bf16 for it. "avx512_vnni", "neon_i8mm" and "neon_dotprod": where k is int8
+ * they multiply it as it is, and q is rounded to int8 for it, in groups as k has them; these must be
+ * multiples of 16 features or all of a row, and at most 65536. Everything else is as on "avx512" or
+ * "neon". Null if the environment variable ATTN_ISA (read once, when kernels are first
  * selected; empty is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 

@@ -65,7 +65,7 @@ ALWAYS_INLINE void masked_block(const int N, const int short_row, const struct m
             const unsigned show = (unsigned)((word & lane_bits) >> lane * LANE_KEYS);
             const float *value = values + lane * o->value_stride;
             const vf w = vf_set1(weights[lane]);
-            word &= ~lane_bits;
+            word &= LANE_KEYS == 1 ? word - 1 : ~lane_bits;
             UNROLL
             for (int v = 0; v < N; v++) {
                 const vf x = v == N - 1 ? vf_load_last(value + v * VF_LANES, o->last, short_row)

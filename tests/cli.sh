@@ -904,7 +904,10 @@ done
 succeeds bench --help
 succeeds bench --quick
 for isa in $isas; do
-    [ "$isa" = scalar ] || shows "^ *$isa  *8 heads, 160 x 160, d 128 .* of .*GFLOP/s .*\[.*\]"
+    case $isa in
+    scalar | *_*) ;; # those that are used only by name are others, in f32
+    *) shows "^ *$isa  *8 heads, 160 x 160, d 128 .* of .*GFLOP/s .*\[.*\]" ;;
+    esac
 done
 best=$(echo "$isas" | sed 1q)
 if [ "$best" != scalar ]; then

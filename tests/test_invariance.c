@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "half.h"
 #include "plan.h"
 
 /* Contiguous [batch, heads, length, features], with results. */
@@ -397,4 +398,86 @@ Test(invariance, spans) {
         end = span.end;
     }
     CHECK(attn_span_of(16384) == 24, "16 K keys are %" PRId64 " spans", attn_span_of(16384));
+}
+
+/* ---- bf16, which some sets multiply as it is, two features or two keys at a time ------------- */
+
+enum { STORED_HEADS = 4, STORED_KV = 2, STORED_ROWS = 61 };
+
+static void random_halves(uint16_t *x, int64_t n, struct rng *rng) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = bf16_of_float(rng_normal(rng));
+}
+
+/* All rows at once, by one worker and by three, and each row alone, where everything from its own
+ * position on is NaN: pairs of keys begin and end anywhere in a row's range or its mask. */
+static void stored_rows_alone(const char *isa, int64_t keys, int64_t dim, int64_t gap, int masked,
+                              int64_t left, struct rng *rng) {
+    const int64_t stride = dim + gap, n_q = STORED_HEADS * STORED_ROWS * dim;
+    const int64_t n_kv = STORED_KV * keys * stride, mask_row = (keys + 7) / 8;
+    uint16_t *const halves = malloc((size_t)(n_q + 4 * n_kv) * sizeof *halves);
+    uint8_t *const mask = malloc((size_t)(STORED_ROWS * mask_row));
+    float *const outs = calloc((size_t)(3 * n_q), sizeof *outs);
+    const size_t size = 4 << 20;
+    char *const workspace = malloc(size);
+    cr_assert(halves && mask && outs && workspace);
+    uint16_t *const k = halves + n_q, *const v = k + n_kv, *const late_k = v + n_kv;
+    uint16_t *const late_v = late_k + n_kv;
+    random_halves(halves, n_q + 2 * n_kv, rng);
+    for (int64_t i = 0; i < STORED_ROWS * mask_row; i++)
+        mask[i] = (uint8_t)(rng_next(rng) | rng_next(rng));
+    const int64_t window[2] = {left, -1};
+    attn_problem p = attn_problem_bhld(1, STORED_HEADS, STORED_KV, STORED_ROWS, keys, dim, dim,
+                                       NULL, NULL, NULL, outs);
+    p.q.type = p.k.type = p.v.type = ATTN_BF16;
+    p.q.data = halves, p.k.data = k, p.v.data = v;
+    p.k.stride_token = p.v.stride_token = stride;
+    p.k.stride_head = p.v.stride_head = keys * stride;
+    p.causal = 1, p.align = ATTN_ALIGN_BOTTOM_RIGHT, p.window = window;
+    if (masked)
+        p.mask = (attn_mask){
+            .data = mask, .type = ATTN_MASK_BITS, .stride_query = mask_row, .n_keys = keys};
+    check_context("%s: %" PRId64 " keys of %" PRId64 ", gap %" PRId64 ", mask %d, left %" PRId64,
+                  isa, keys, dim, gap, masked, left);
+    cr_assert(attn_forward(&p, workspace, size, NULL) == ATTN_OK);
+    struct reverse_executor e = reverse_executor(3);
+    p.out.data = outs + n_q;
+    cr_assert(attn_forward(&p, workspace, size, &e.base) == ATTN_OK);
+    CHECK(first_difference(outs, outs + n_q, n_q) < 0, "three workers");
+
+    memset(late_k, 0xff, (size_t)(2 * n_kv) * sizeof *late_k);
+    attn_problem one = p;
+    one.q_len = 1;
+    one.k.data = late_k, one.v.data = late_v;
+    for (int64_t i = 0; i < STORED_ROWS; i++) {
+        const int64_t kv_len = keys - STORED_ROWS + i + 1;
+        for (int64_t g = 0; g < STORED_KV; g++) {
+            const size_t bytes = (size_t)(kv_len * stride) * sizeof *k;
+            memcpy(late_k + g * keys * stride, k + g * keys * stride, bytes);
+            memcpy(late_v + g * keys * stride, v + g * keys * stride, bytes);
+        }
+        one.kv_len = &kv_len;
+        one.q.data = halves + i * dim;
+        one.out.data = outs + 2 * n_q + i * dim;
+        one.mask.data = masked ? mask + i * mask_row : NULL;
+        cr_assert(attn_forward(&one, workspace, size, NULL) == ATTN_OK);
+        for (int64_t h = 0; h < STORED_HEADS; h++) {
+            const int64_t at = (h * STORED_ROWS + i) * dim;
+            CHECK(first_difference(outs + at, outs + 2 * n_q + at, dim) < 0,
+                  "row %" PRId64 " of head %" PRId64 " alone", i, h);
+        }
+    }
+    free(halves), free(mask), free(outs), free(workspace);
+}
+
+Test(invariance, decoding_is_prefill_in_bf16, .timeout = 600) {
+    const int64_t dims[] = {1, 3, 8, 17, 64, 70}, lengths[] = {61, 130, 575, 1100};
+    FOR_EACH_ISA(isa) {
+        struct rng rng = {77};
+        for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+            for (int64_t n = 0; n < (check_quick() ? 2 : 4); n++)
+                for (int kind = 0; kind < 4; kind++)
+                    stored_rows_alone(isa, lengths[n], dims[d], (n + kind) % 3, kind / 2,
+                                      kind % 2 ? 20 + rng_below(&rng, 100) : -1, &rng);
+    }
 }

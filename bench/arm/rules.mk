@@ -4,7 +4,7 @@
 ARM := $(BUILD)/arm
 ARM_GCC ?= $(if $(filter aarch64 arm64,$(TARGET_ARCH)),$(CC),aarch64-linux-gnu-gcc)
 ARM_CLANG ?= clang --target=aarch64-linux-gnu
-ARM_LOOPS := qk_tile pv_block softmax_rows
+ARM_LOOPS := qk_tile pv_tile softmax_rows
 ARM_MAKE = $(MAKE) -s --no-print-directory CFLAGS='-O2 -g' WERROR=$(WERROR)
 ARM_HAS = echo '\#include <stdlib.h>' | $(1) -fsyntax-only -x c - >/dev/null 2>&1
 

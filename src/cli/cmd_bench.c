@@ -119,7 +119,7 @@ static void show_limit(struct run *run, const char *name, const struct loops *se
         printf("%s\n    {\"isa\": \"%s\", \"name\": \"%s\", \"unit\": \"%s\", \"value\": %.1f}",
                run->listed++ ? "," : "", set->isa, name, unit, rate * 1e-9);
     else
-        printf("  %-8s  %-20s  %8.1f %s\n", set->isa, name, rate * 1e-9, unit);
+        printf("  %-11s  %-20s  %8.1f %s\n", set->isa, name, rate * 1e-9, unit);
     fflush(stdout);
 }
 
@@ -139,7 +139,7 @@ static void show_attention(struct run *run, const char *name, const struct shape
                m->seconds, unit, m->rate * 1e-9, m->limit * 1e-9, m->ratio, m->low, m->high,
                m->bursts);
     } else {
-        printf("  %-8s  %-36s  %9.1f us  %6.1f of %6.1f %-7s  %5.3f [%5.3f %5.3f]\n", set->isa,
+        printf("  %-11s  %-36s  %9.1f us  %6.1f of %6.1f %-7s  %5.3f [%5.3f %5.3f]\n", set->isa,
                name, m->seconds * 1e6, m->rate * 1e-9, m->limit * 1e-9, unit, m->ratio, m->low,
                m->high);
     }
@@ -241,7 +241,7 @@ static int run_all(struct run *run) {
         printf("\n  ],\n  \"attention\": [");
     } else {
         printf("\nAttention on one thread, of the limit just before and after\n\n");
-        printf("  %-8s  %-36s  %12s  %-24s  ratio [ 10 %%  90 %%]\n", "kernels", "work", "a call",
+        printf("  %-11s  %-36s  %12s  %-24s  ratio [ 10 %%  90 %%]\n", "kernels", "work", "a call",
                "  rate of  limit");
     }
     for (int r = 0; r < N_ROWS; r++)
@@ -270,10 +270,14 @@ int cmd_bench(int argc, char **argv) {
         return CLI_FAILED;
     const char *asked = getenv("ATTN_ISA");
     const int one = isa || (asked && *asked);
-    for (const char *const *name = attn_isa_list(); *name && run.n_sets < MAX_SETS; name++)
+    int by_name = 0; /* after scalar: sets that are the same ones here, in f32 */
+    for (const char *const *name = attn_isa_list(); *name && run.n_sets < MAX_SETS; name++) {
+        const int is_scalar = strcmp(*name, "scalar") == 0;
         if (one ? strcmp(*name, chosen) == 0
-                : strcmp(*name, "scalar") != 0 || strcmp(chosen, "scalar") == 0)
+                : !by_name && (!is_scalar || strcmp(chosen, "scalar") == 0))
             run.sets[run.n_sets++] = loops_of(*name);
+        by_name |= is_scalar;
+    }
 
     run.small = quick || strcmp(chosen, "scalar") == 0;
     run.limits = run.attention = measure_defaults;

@@ -371,7 +371,9 @@ static int show_times(const struct scene *scenes, int n_scenes, int colours) {
     const char *const *sets = attn_isa_list();
     double medians[MAX_SCENES][MAX_SETS];
     int n_sets = 0;
-    for (; sets[n_sets] && n_sets < MAX_SETS; n_sets++) {
+    int is_last = 0; /* scalar, after which come sets that are the same ones here, in f32 */
+    for (; sets[n_sets] && n_sets < MAX_SETS && !is_last; n_sets++) {
+        is_last = strcmp(sets[n_sets], "scalar") == 0;
         if (attn_set_isa(sets[n_sets]) != ATTN_OK)
             return cli_fail(-1, "%s cannot be selected", sets[n_sets]);
         for (int s = 0; s < n_scenes; s++)
