@@ -509,12 +509,13 @@ ATTN_API const char *attn_status_string(attn_status status);
 ATTN_API attn_status attn_check(const attn_problem *problem, char *buffer, size_t size);
 
 /* The name of the kernel set in use: "avx512", "avx2", "neon" or "scalar", the best of which is the
- * default, or one that is used only where asked for, because it trades accuracy for speed:
- * "avx512_bf16" or "neon_bf16", which multiply what is bf16 as it is, by the instructions that the CPU
- * has for that, and round weights to bf16 for it; or "avx512_vnni", "neon_i8mm" or "neon_dotprod",
- * which round q to int8 where k is int8, in groups as k has them, if these are multiples of 16 features
- * (and at most 65536) or all of a row. Null if the environment variable ATTN_ISA (read once, when
- * kernels are first selected; empty is unset) names one that is unknown or cannot run here. */
+ * default; or one that is used only where asked for, because it is less accurate. "avx512_bf16" and
+ * "neon_bf16": what is bf16 they multiply as it is, by the instructions that the CPU has for that, and
+ * weights are rounded to bf16 for it. "avx512_vnni", "neon_i8mm" and "neon_dotprod": where k is int8
+ * they multiply it as it is, and q is rounded to int8 for it, in groups as k has them; these must be
+ * multiples of 16 features or all of a row, and at most 65536. Everything else is as on "avx512" or
+ * "neon". Null if the environment variable ATTN_ISA (read once, when kernels are first selected; empty
+ * is unset) names one that is unknown or cannot run here. */
 ATTN_API const char *attn_isa(void);
 
 /* The kernel sets this CPU can run, best first, down to scalar, then those that are used only where

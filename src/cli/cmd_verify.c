@@ -643,12 +643,12 @@ static const char *case_name(int index, char text[TEXT_SIZE]) {
 static int report(const struct record *records, int n_records) {
     char text[TEXT_SIZE];
     int status = CLI_DONE;
-    printf("%-11s  %10s  %-35s  %s\n", "", "", "worst |error| of", "worst |error| / bound");
-    printf("%-11s  %10s  %-8s  %-7s  %-7s  %-7s  %-7s %s\n", "kernels", "values", "out", "lse",
+    printf("%-12s  %10s  %-35s  %s\n", "", "", "worst |error| of", "worst |error| / bound");
+    printf("%-12s  %10s  %-8s  %-7s  %-7s  %-7s  %-7s %s\n", "kernels", "values", "out", "lse",
            "weights", "scores", "", "in [batch heads rows x keys dims]");
     for (int r = 0; r < n_records; r++) {
         const struct judgement *j = &records[r].total;
-        printf("%-11s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
+        printf("%-12s  %10" PRId64 "  %-8.1e  %-7.1e  %-7.1e  %-7.1e  %-7.4f %s\n", records[r].isa,
                j->values, j->worst_out, j->worst_lse, j->worst_weight, j->worst_score,
                j->worst_ratio, case_name(records[r].worst_case, text));
     }
