@@ -3,7 +3,8 @@
  *     out = softmax(Q K^T * scale) V          (Vaswani et al., "Attention Is All You Need", 2017)
  *
  * Every function here is thread-safe. None allocates, prints, aborts or starts a thread, except
- * attn_forward_alloc() and attn_backward_alloc(), which allocate. This header compiles as C99, C11 and C++.
+ * attn_forward_alloc() and attn_backward_alloc(), which allocate. This header compiles as C99, C11
+ * and C++.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_H
@@ -315,7 +316,7 @@ struct attn_executor {
  * On a set that rounds queries to int8 (see attn_isa()) each group of features of q, cut as k's are,
  * becomes integers times max |q_c| / 127, and t grows by
  *
- *     Q = max |scale| sum over the groups g of (max_{c in g} |q_c| / 252 + 2^-119) sum_{c in g} |k_jc|
+ *     Q = max |scale| sum_g (max_{c in g} |q_c| / 252 + 2^-119) sum_{c in g} |k_jc|
  *
  * n_chain, the longest chain of additions, is min(n, 512) up to 8192 keys and then n or an eighth
  * of the largest power of two that is not above the number of keys up to the last visible one,
@@ -358,7 +359,8 @@ ATTN_API attn_status attn_forward_alloc(const attn_problem *problem, attn_execut
  * ask for each q_len. Each worker takes at most 1.5 MiB for dims up to 1024, whatever the lengths;
  * where few rows meet many keys, the states of the key spans that run in parallel come on top.
  * Tensor pointers are not looked at and may still be null. What has a say in the shape is: cu_q, the
- * table of pages, a mask's type, the group of int8 keys; ask again when the sequences of a ragged batch change. */
+ * table of pages, a mask's type, the group of int8 keys; ask again when the sequences of a ragged
+ * batch change. */
 ATTN_API attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers,
                                          size_t *size);
 
