@@ -29,28 +29,35 @@
     } while (0)
 #endif
 
+ALWAYS_INLINE void max_of_four(const float *s, vf *m) {
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        m[i] = vf_max_number(vf_load(s + i * VF_LANES), m[i]);
+}
+
 /* The maximum of the visible scores, NaN not counting; -inf if there is none. Four accumulators,
  * because a maximum has no order of arithmetic to keep. */
 static inline float visible_max(const float *s, int32_t begin, int32_t end) {
     const vf none = vf_set1(-INFINITY);
     const int32_t body = (begin + VF_LANES - 1) & -VF_LANES, body_end = end & -VF_LANES;
-    vf m0 = none, m1 = none, m2 = none, m3 = none;
+    vf m[4] = {none, none, none, none};
     int32_t j = begin & -VF_LANES;
     if (j < body) {
-        m0 = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m0);
+        m[0] = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m[0]);
         j += VF_LANES;
     }
-    for (; j + 4 * VF_LANES <= body_end; j += 4 * VF_LANES) {
-        m0 = vf_max_number(vf_load(s + j), m0);
-        m1 = vf_max_number(vf_load(s + j + VF_LANES), m1);
-        m2 = vf_max_number(vf_load(s + j + 2 * VF_LANES), m2);
-        m3 = vf_max_number(vf_load(s + j + 3 * VF_LANES), m3);
+    for (; j + 16 * VF_LANES <= body_end; j += 16 * VF_LANES) {
+        UNROLL
+        for (int32_t i = 0; i < 16; i += 4)
+            max_of_four(s + j + i * VF_LANES, m);
     }
+    for (; j + 4 * VF_LANES <= body_end; j += 4 * VF_LANES)
+        max_of_four(s + j, m);
     for (; j < body_end; j += VF_LANES)
-        m0 = vf_max_number(vf_load(s + j), m0);
+        m[0] = vf_max_number(vf_load(s + j), m[0]);
     if (j < end)
-        m1 = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m1);
-    return vf_reduce_max(vf_max_number(vf_max_number(m0, m1), vf_max_number(m2, m3)));
+        m[1] = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m[1]);
+    return vf_reduce_max(vf_max_number(vf_max_number(m[0], m[1]), vf_max_number(m[2], m[3])));
 }
 
 /* The same where bits say which keys of the range are visible. The others become -inf on the way:
@@ -84,6 +91,20 @@ static inline float raise_maximum(float seen, float *m, float *z) {
     return old == -INFINITY ? 0 : vf_first(exp_nonpositive(vf_set1(old - *z)));
 }
 
+/* s = exp(s - z) of SOFTMAX_VECTORS vectors, added to *sum. */
+ALWAYS_INLINE void exp_vectors(float *s, vf z, vf *sum) {
+    vf x[SOFTMAX_VECTORS];
+    UNROLL
+    for (int i = 0; i < SOFTMAX_VECTORS; i++)
+        x[i] = vf_sub(vf_load(s + i * VF_LANES), z);
+    SOFTMAX_EXP(x);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_VECTORS; i++) {
+        vf_store(s + i * VF_LANES, x[i]);
+        *sum = vf_add(*sum, x[i]);
+    }
+}
+
 /* s = exp(s - z) where visible; returns the sum. */
 static inline float exponentials(float *s, int32_t begin, int32_t end, float row_z) {
     const vf z = vf_set1(row_z);
@@ -102,18 +123,13 @@ static inline float exponentials(float *s, int32_t begin, int32_t end, float row
     } while (0)
     if (j < begin)
         SOFTMAX_CUT_VECTOR();
-    for (; j + SOFTMAX_VECTORS * VF_LANES <= body_end; j += SOFTMAX_VECTORS * VF_LANES) {
-        vf x[SOFTMAX_VECTORS];
-        UNROLL
-        for (int i = 0; i < SOFTMAX_VECTORS; i++)
-            x[i] = vf_sub(vf_load(s + j + i * VF_LANES), z);
-        SOFTMAX_EXP(x);
-        UNROLL
-        for (int i = 0; i < SOFTMAX_VECTORS; i++) {
-            vf_store(s + j + i * VF_LANES, x[i]);
-            sum = vf_add(sum, x[i]);
-        }
+    const int32_t step = SOFTMAX_VECTORS * VF_LANES;
+    for (; j + 2 * step <= body_end; j += 2 * step) {
+        exp_vectors(s + j, z, &sum);
+        exp_vectors(s + j + step, z, &sum);
     }
+    for (; j + step <= body_end; j += step)
+        exp_vectors(s + j, z, &sum);
     for (; j < body_end; j += VF_LANES) {
         const vf p = exp_nonpositive(vf_sub(vf_load(s + j), z));
         vf_store(s + j, p);
@@ -162,6 +178,8 @@ static inline void add_weights(float *w, float sum, struct attn_visible *see, fl
 /* A row's maximum and its sum are chains across the lanes, longer than a CPU can look ahead. So a
  * few rows are worked on together, while their scores are in the first-level cache: */
 enum { SOFTMAX_ROWS = SOFTMAX_VECTORS };
+
+#ifndef SOFTMAX_APART
 
 /* Whether so many rows see the same keys, those of whole vectors and at the end of a part of one. */
 static inline int rows_are_alike(const struct attn_visible *visible) {
@@ -236,6 +254,8 @@ static inline void softmax_alike(float *scores, size_t stride, struct attn_visib
         add_weights(scores + (size_t)i * stride, reduced[i], &visible[i], &l[i], &factor[i]);
 }
 
+#endif
+
 /* Others: first the maxima of all, then the exponentials of all. */
 static inline void softmax_each(float *scores, size_t stride, size_t n_rows,
                                 struct attn_visible *visible, float *m, float *l, float *factor) {
@@ -265,10 +285,13 @@ static inline void softmax_rows(float *scores, size_t score_stride, size_t n_row
     for (size_t r = 0; r < n_rows; r += SOFTMAX_ROWS) {
         float *s = scores + r * score_stride;
         const size_t n = n_rows - r < SOFTMAX_ROWS ? n_rows - r : SOFTMAX_ROWS;
-        if (n == SOFTMAX_ROWS && rows_are_alike(visible + r))
+#ifndef SOFTMAX_APART
+        if (n == SOFTMAX_ROWS && rows_are_alike(visible + r)) {
             softmax_alike(s, score_stride, visible + r, m + r, l + r, factor + r);
-        else
-            softmax_each(s, score_stride, n, visible + r, m + r, l + r, factor + r);
+            continue;
+        }
+#endif
+        softmax_each(s, score_stride, n, visible + r, m + r, l + r, factor + r);
     }
 }
 

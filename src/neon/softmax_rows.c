@@ -7,6 +7,8 @@
 #include "exp4.h"
 
 #define SOFTMAX_EXP(x) exp4_nonpositive(x)
+/* Two vectors of one row are one load or store. */
+#define SOFTMAX_APART
 #include "softmax_row.h"
 
 void attn_softmax_rows_f32_neon(float *scores, size_t score_stride, size_t n_rows,
