@@ -1,5 +1,5 @@
-/* ggml, the library under llama.cpp: flash_attn_ext on its CPU backend, with keys and values in f32
- * and in the f16 that llama.cpp stores.
+/* ggml, the library under llama.cpp: flash_attn_ext on its CPU backend, with keys and values in f32,
+ * in the f16 that llama.cpp stores, and in its int8 with a scale for every 32 of them.
  *
  * The library ships without headers; the functions used are declared here.
  *
@@ -13,7 +13,7 @@
 
 #include "peers.h"
 
-enum { GGML_F32 = 0, GGML_F16 = 1, GGML_CPU = 0, GGML_LOG_WARN = 3 };
+enum { GGML_F32 = 0, GGML_F16 = 1, GGML_Q8_0 = 8, GGML_CPU = 0, GGML_LOG_WARN = 3 };
 enum { MASK_ROW_PAD = 64 };
 struct ggml_init_params {
     size_t memory;
@@ -42,6 +42,9 @@ struct ggml_init_params {
     F(ggml_new_graph, void *, (void *context))                                                     \
     F(ggml_build_forward_expand, void, (void *graph, void *tensor))                                \
     F(ggml_fp32_to_fp16_row, void, (const float *, uint16_t *, int64_t))                           \
+    F(ggml_quantize_chunk, size_t,                                                                 \
+      (int type, const float *, void *, int64_t first, int64_t rows, int64_t row_length,           \
+       const float *importance))                                                                   \
     F(ggml_backend_graph_compute, int, (void *backend, void *graph))
 
 #define DECLARE(name, result, parameters) static result(*name) parameters;
@@ -115,7 +118,9 @@ static void close_flash(void *state) {
 }
 
 static void fill(void *tensor, int type, const float *x, size_t n) {
-    if (type == GGML_F16)
+    if (type == GGML_Q8_0)
+        ggml_quantize_chunk(type, x, ggml_get_data(tensor), 0, 1, (int64_t)n, NULL);
+    else if (type == GGML_F16)
         ggml_fp32_to_fp16_row(x, ggml_get_data(tensor), (int64_t)n);
     else
         memcpy(ggml_get_data(tensor), x, n * sizeof *x);
@@ -148,12 +153,18 @@ static struct way flash_of_type(const struct inputs *in, int type) {
     f->out = ggml_flash_attn_ext(f->context, q, k, v, mask, 1 / sqrtf((float)s->dim), 0.0f, 0.0f);
     f->graph = ggml_new_graph(f->context);
     ggml_build_forward_expand(f->graph, f->out);
+    if (type == GGML_Q8_0)
+        return (struct way){"q8_0", 5e-2, 1, f, run, fetch, close_flash};
     if (type == GGML_F16)
-        return (struct way){"f16", 1e-2, 0, f, run, fetch, close_flash};
+        return (struct way){"f16", 1e-2, in->cache == CACHE_F16, f, run, fetch, close_flash};
     return (struct way){"f32", 1e-4, 1, f, run, fetch, close_flash};
 }
 
 static int ways(const struct inputs *in, struct way ways[MOST_WAYS]) {
+    if (in->cache != CACHE_F32) {
+        ways[0] = flash_of_type(in, in->cache == CACHE_F16 ? GGML_F16 : GGML_Q8_0);
+        return 1;
+    }
     ways[0] = flash_of_type(in, GGML_F32);
     ways[1] = flash_of_type(in, GGML_F16);
     return 2;

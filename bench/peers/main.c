@@ -2,7 +2,7 @@
  * thread, call by call in turn, outputs compared first.
  *
  *     peers [--seconds PER_SHAPE] [--only TEXT_IN_NAME] [--core N] [--shapes FILE]
- *           [--peers FOLDER] [--table FILE]
+ *           [--peers FOLDER] [--table FILE] [--cache f32|f16|i8]
  *
  * SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
@@ -27,6 +27,7 @@ struct own {
     void *workspace;
     size_t size;
     float *out;
+    void *k, *v, *scales; /* a cache that is not f32 */
 };
 
 static int run_own(void *state) {
@@ -40,7 +41,60 @@ static void fetch_own(const void *state, const struct shape *s, float *out) {
 
 static void close_own(void *state) {
     struct own *o = state;
-    free(o->workspace), free(o->out), free(o);
+    free(o->workspace), free(o->out), free(o->k), free(o->v), free(o->scales), free(o);
+}
+
+/* Keys or values in a cache of another type: a page for each batch. group: of int8 features. */
+static void *stored(const struct shape *s, const float *x, attn_type type, int64_t group,
+                    float *scales) {
+    const int64_t groups = group ? s->dim / group : 0, page = s->kv_heads * s->keys;
+    void *data = room(kv_size(s) * 2);
+    int64_t *slots = room((size_t)s->keys * sizeof *slots);
+    const attn_cache cache = {.data = data,
+                              .type = type,
+                              .stride_page = page * s->dim,
+                              .stride_head = s->keys * s->dim,
+                              .stride_token = s->dim,
+                              .n_pages = s->batch,
+                              .page_len = s->keys,
+                              .scales = scales,
+                              .scale_group = group,
+                              .scale_stride_page = page * groups,
+                              .scale_stride_head = s->keys * groups,
+                              .scale_stride_token = groups};
+    for (int64_t b = 0; b < s->batch; b++) {
+        const attn_input tokens = {x + b * page * s->dim, ATTN_F32, 0, s->keys * s->dim, s->dim};
+        for (int64_t i = 0; i < s->keys; i++)
+            slots[i] = b * s->keys + i;
+        if (attn_append(&tokens, s->keys, s->kv_heads, s->dim, slots, &cache) != ATTN_OK) {
+            fprintf(stderr, "peers: %s does not fit in a cache\n", s->name);
+            exit(1);
+        }
+    }
+    free(slots);
+    return data;
+}
+
+/* int8 with a scale for 32 features, as ggml has it. */
+enum { GROUP = 32 };
+
+static void use_cache(const struct inputs *in, struct own *o) {
+    const struct shape *s = &in->shape;
+    attn_problem *p = &o->problem;
+    const int is_i8 = in->cache == CACHE_I8;
+    const int64_t group = is_i8 ? GROUP : 0, groups = (s->dim + GROUP - 1) / GROUP;
+    const size_t n_scales = is_i8 ? kv_size(s) / (size_t)s->dim * (size_t)groups : 0;
+    float *k_scales = o->scales = room((2 * n_scales + 1) * sizeof(float));
+    p->k.type = p->v.type = is_i8 ? ATTN_I8 : ATTN_F16;
+    p->k_scales = (attn_scales){.data = k_scales,
+                                .group = group,
+                                .stride_batch = s->kv_heads * s->keys * groups,
+                                .stride_head = s->keys * groups,
+                                .stride_token = groups};
+    p->v_scales = p->k_scales;
+    p->v_scales.data = k_scales + n_scales;
+    p->k.data = o->k = stored(s, in->k, p->k.type, group, is_i8 ? k_scales : NULL);
+    p->v.data = o->v = stored(s, in->v, p->v.type, group, is_i8 ? k_scales + n_scales : NULL);
 }
 
 static struct way own_way(const struct inputs *in) {
@@ -51,6 +105,8 @@ static struct way own_way(const struct inputs *in) {
                                    s->dim, in->q, in->k, in->v, o->out);
     o->problem.causal = s->causal;
     o->problem.align = s->causal ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_UNSET;
+    if (in->cache != CACHE_F32)
+        use_cache(in, o);
     if (attn_workspace_size(&o->problem, 1, &o->size) != ATTN_OK) {
         fprintf(stderr, "peers: %s is no problem\n", s->name);
         exit(1);
@@ -59,8 +115,8 @@ static struct way own_way(const struct inputs *in) {
     return (struct way){"libattn", 0, 1, o, run_own, fetch_own, close_own};
 }
 
-static struct inputs inputs_of(const struct shape *s) {
-    return (struct inputs){*s, normal_floats(q_size(s), 1), normal_floats(kv_size(s), 2),
+static struct inputs inputs_of(const struct shape *s, enum cache cache) {
+    return (struct inputs){*s, cache, normal_floats(q_size(s), 1), normal_floats(kv_size(s), 2),
                            normal_floats(kv_size(s), 3)};
 }
 
@@ -111,10 +167,10 @@ static int agrees(const struct way *w, size_t peer, const struct shape *s, const
     return ok;
 }
 
-static struct result run_shape(const struct shape *s, const int is_open[PEERS], double seconds,
-                               int *failures) {
+static struct result run_shape(const struct shape *s, enum cache cache, const int is_open[PEERS],
+                               double seconds, int *failures) {
     static struct timed timed[MOST_RUN];
-    struct inputs in = inputs_of(s);
+    struct inputs in = inputs_of(s, cache);
     struct way ways[MOST_RUN], *running[MOST_RUN];
     size_t n = 1, peer_of[MOST_RUN] = {0};
     ways[0] = own_way(&in);
@@ -240,13 +296,16 @@ static const char *cpu_name(void) {
 
 static int usage(void) {
     fprintf(stderr, "usage: peers [--seconds PER_SHAPE] [--only TEXT_IN_NAME] [--core N]\n"
-                    "             [--shapes FILE] [--peers FOLDER] [--table FILE]\n");
+                    "             [--shapes FILE] [--peers FOLDER] [--table FILE]\n"
+                    "             [--cache f32|f16|i8]\n");
     return 2;
 }
 
 int main(int argc, char **argv) {
     const char *only = "", *shapes = "bench/peers/shapes.txt", *folder = "build/peers";
     const char *table_path = NULL;
+    static const char *const caches[] = {"f32", "f16", "i8"};
+    enum cache cache = CACHE_F32;
     double seconds = 6;
     int core = -1;
     for (int i = 1; i < argc; i += 2) {
@@ -264,7 +323,11 @@ int main(int argc, char **argv) {
             folder = argv[i + 1];
         else if (strcmp(argv[i], "--table") == 0)
             table_path = argv[i + 1];
-        else
+        else if (strcmp(argv[i], "--cache") == 0) {
+            for (cache = CACHE_F32; strcmp(argv[i + 1], caches[cache]) != 0;)
+                if (++cache > CACHE_I8)
+                    return usage();
+        } else
             return usage();
     }
     cpu_set_t set;
@@ -296,12 +359,13 @@ int main(int argc, char **argv) {
     }
     printf(
         "\nMedians, in turn with libattn's calls, %.3g s a shape. `times` is by how much libattn "
-        "is faster than\nthe better of ONNX Runtime and ggml (f32), and than OpenBLAS: the "
+        "is faster than\nthe better of ONNX Runtime and ggml (%s), and than OpenBLAS: the "
         "median of ratios to the calls\nbefore and after it [10 %% 90 %%].\n\n",
-        seconds);
+        seconds, caches[cache]);
+    static const char *const ggml_types[] = {"ggml f32", "ggml f16", "ggml q8"};
     printf("%-22s %9s %13s %9s %9s %9s   %-18s  %-18s %5s\n", "microseconds", "libattn",
-           "ONNX Runtime", "ggml f32", "(f16)", "OpenBLAS", "times, best of two", "times, OpenBLAS",
-           "n");
+           "ONNX Runtime", ggml_types[cache], cache == CACHE_F32 ? "(f16)" : "", "OpenBLAS",
+           "times, best of two", "times, OpenBLAS", "n");
     if (table)
         fprintf(table,
                 "%s# in turn call by call; others: libattn's time by the median of ratios\n"
@@ -321,7 +385,7 @@ int main(int argc, char **argv) {
         s.q_len = n[3], s.keys = n[4], s.dim = n[5];
         if (!strstr(s.name, only))
             continue;
-        const struct result r = run_shape(&s, is_open, seconds, &failures);
+        const struct result r = run_shape(&s, cache, is_open, seconds, &failures);
         print_row(&s, &r, table, &means);
     }
     fclose(list);

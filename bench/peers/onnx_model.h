@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Element types by their number in ONNX. */
-enum onnx_type { ONNX_F32 = 1, ONNX_I32 = 6 };
+enum onnx_type { ONNX_F32 = 1, ONNX_I32 = 6, ONNX_F16 = 10 };
 
 /* A growing message. */
 struct onnx_message {

@@ -5,6 +5,8 @@
  *     GroupQueryAttention  of com.microsoft; always causal; the cache is one buffer for past and
  *                          present, as in a decoding loop, so that it is never copied
  *
+ * A cache in f16 is a model all in f16; it has none in int8.
+ *
  * The library ships without headers. Its interface is a table of functions whose order never
  * changes, of which the few used are named here by their place.
  *
@@ -108,12 +110,13 @@ struct session {
     int n_bound, n_buffers;
     void *buffers[MOST_BUFFERS]; /* that are its own */
     void *session, *binding;
-    float *out;
+    enum onnx_type type; /* of q, k, v and out */
+    void *out;
     int out_has_tokens_first;
 };
 
 static size_t size_of(const struct onnx_tensor *t) {
-    size_t size = 4; /* of either type */
+    size_t size = t->type == ONNX_F16 ? 2 : 4;
     for (int i = 0; i < t->rank; i++)
         size *= (size_t)t->dims[i];
     return size;
@@ -133,12 +136,30 @@ static void bind(struct session *o, struct onnx_tensor t, void *data, int is_out
 /* Memory that goes with the session. */
 static void *own(struct session *o, void *buffer) { return o->buffers[o->n_buffers++] = buffer; }
 
-static struct onnx_tensor rank4(const char *name, int64_t a, int64_t b, int64_t c, int64_t d) {
-    return (struct onnx_tensor){name, ONNX_F32, 4, {a, b, c, d}};
+/* n floats in the session's type, with the session's lifetime. */
+static void *in_type(struct session *o, const float *x, size_t n) {
+    if (o->type == ONNX_F16)
+        return own(o, halves_of(x, n));
+    return own(o, memcpy(room(n * sizeof *x), x, n * sizeof *x));
 }
 
-static struct onnx_tensor rank3(const char *name, int64_t a, int64_t b, int64_t c) {
-    return (struct onnx_tensor){name, ONNX_F32, 3, {a, b, c, 0}};
+/* The same of floats that are the session's own. */
+static void *own_in_type(struct session *o, float *x, size_t n) {
+    if (o->type == ONNX_F32)
+        return own(o, x);
+    void *halves = in_type(o, x, n);
+    free(x);
+    return halves;
+}
+
+static struct onnx_tensor rank4(const struct session *o, const char *name, int64_t a, int64_t b,
+                                int64_t c, int64_t d) {
+    return (struct onnx_tensor){name, o->type, 4, {a, b, c, d}};
+}
+
+static struct onnx_tensor rank3(const struct session *o, const char *name, int64_t a, int64_t b,
+                                int64_t c) {
+    return (struct onnx_tensor){name, o->type, 3, {a, b, c, 0}};
 }
 
 static int start(struct session *o) {
@@ -164,10 +185,15 @@ static int run(void *state) {
 
 static void fetch(const void *state, const struct shape *s, float *out) {
     const struct session *o = state;
+    float *x = o->out;
+    if (o->type == ONNX_F16)
+        floats_of(o->out, q_size(s), x = room(q_size(s) * sizeof *x));
     if (o->out_has_tokens_first)
-        heads_first(o->out, s, out);
+        heads_first(x, s, out);
     else
-        memcpy(out, o->out, q_size(s) * sizeof *out);
+        memcpy(out, x, q_size(s) * sizeof *out);
+    if (x != o->out)
+        free(x);
 }
 
 static void close_session(void *state) {
@@ -182,10 +208,11 @@ static void close_session(void *state) {
     free(o);
 }
 
-static struct session *new_session(const struct shape *s) {
+static struct session *new_session(const struct inputs *in) {
     struct session *o = room(sizeof *o);
     memset(o, 0, sizeof *o);
-    o->out = own(o, room(q_size(s) * sizeof *o->out));
+    o->type = in->cache == CACHE_F16 ? ONNX_F16 : ONNX_F32;
+    o->out = own(o, room(q_size(&in->shape) * sizeof(float)));
     return o;
 }
 
@@ -193,11 +220,13 @@ static struct session *new_session(const struct shape *s) {
 
 static struct session *attention(const struct inputs *in) {
     const struct shape *s = &in->shape;
-    struct session *o = new_session(s);
+    struct session *o = new_session(in);
     onnx_node(&o->model, "Attention", "");
-    bind(o, rank4("q", s->batch, s->q_heads, s->q_len, s->dim), in->q, 0);
-    bind(o, rank4("k", s->batch, s->kv_heads, s->keys, s->dim), in->k, 0);
-    bind(o, rank4("v", s->batch, s->kv_heads, s->keys, s->dim), in->v, 0);
+    bind(o, rank4(o, "q", s->batch, s->q_heads, s->q_len, s->dim), in_type(o, in->q, q_size(s)), 0);
+    bind(o, rank4(o, "k", s->batch, s->kv_heads, s->keys, s->dim), in_type(o, in->k, kv_size(s)),
+         0);
+    bind(o, rank4(o, "v", s->batch, s->kv_heads, s->keys, s->dim), in_type(o, in->v, kv_size(s)),
+         0);
     const int is_causal = s->causal && s->q_len > 1;
     if (is_causal && s->q_len < s->keys) { /* is_causal is aligned to the first key */
         const size_t size = (size_t)(s->q_len * s->keys) * sizeof(float);
@@ -211,7 +240,7 @@ static struct session *attention(const struct inputs *in) {
         free(mask);
     }
     onnx_int(&o->model, "is_causal", is_causal && s->q_len == s->keys);
-    bind(o, rank4("out", s->batch, s->q_heads, s->q_len, s->dim), o->out, 1);
+    bind(o, rank4(o, "out", s->batch, s->q_heads, s->q_len, s->dim), o->out, 1);
     return o;
 }
 
@@ -220,56 +249,61 @@ static struct session *multi_head_attention(const struct inputs *in) {
     const int64_t group = s->q_heads / s->kv_heads, width = s->q_heads * s->dim;
     if (s->causal && s->q_len > 1 && s->q_len < s->keys)
         return NULL;
-    struct session *o = new_session(s);
+    struct session *o = new_session(in);
     onnx_node(&o->model, "MultiHeadAttention", "com.microsoft");
     onnx_int(&o->model, "num_heads", s->q_heads);
     onnx_float(&o->model, "scale", 1 / sqrtf((float)s->dim));
     if (s->causal && s->q_len > 1)
         onnx_int(&o->model, "unidirectional", 1);
-    float *q = own(o, tokens_first(in->q, s->batch, s->q_heads, s->q_len, s->dim, 0, 1));
-    float *k = own(o, tokens_first(in->k, s->batch, s->kv_heads, s->keys, s->dim, 0, group));
-    float *v = own(o, tokens_first(in->v, s->batch, s->kv_heads, s->keys, s->dim, 0, group));
-    bind(o, rank3("q", s->batch, s->q_len, width), q, 0);
-    bind(o, rank3("k", s->batch, s->keys, width), k, 0);
-    bind(o, rank3("v", s->batch, s->keys, width), v, 0);
-    bind(o, rank3("out", s->batch, s->q_len, width), o->out, 1);
+    const size_t n_kv = kv_size(s) * (size_t)group;
+    void *q = own_in_type(o, tokens_first(in->q, s->batch, s->q_heads, s->q_len, s->dim, 0, 1),
+                          q_size(s));
+    void *k =
+        own_in_type(o, tokens_first(in->k, s->batch, s->kv_heads, s->keys, s->dim, 0, group), n_kv);
+    void *v =
+        own_in_type(o, tokens_first(in->v, s->batch, s->kv_heads, s->keys, s->dim, 0, group), n_kv);
+    bind(o, rank3(o, "q", s->batch, s->q_len, width), q, 0);
+    bind(o, rank3(o, "k", s->batch, s->keys, width), k, 0);
+    bind(o, rank3(o, "v", s->batch, s->keys, width), v, 0);
+    bind(o, rank3(o, "out", s->batch, s->q_len, width), o->out, 1);
     o->out_has_tokens_first = 1;
     return o;
 }
-
-static void *copy(const void *x, size_t size) { return memcpy(room(size), x, size); }
 
 static struct session *group_query_attention(const struct inputs *in) {
     const struct shape *s = &in->shape;
     if (!s->causal && s->q_len > 1)
         return NULL;
-    struct session *o = new_session(s);
+    struct session *o = new_session(in);
     const int64_t kv_width = s->kv_heads * s->dim, first = s->keys - s->q_len;
     onnx_node(&o->model, "GroupQueryAttention", "com.microsoft");
     onnx_int(&o->model, "num_heads", s->q_heads);
     onnx_int(&o->model, "kv_num_heads", s->kv_heads);
     onnx_float(&o->model, "scale", 1 / sqrtf((float)s->dim));
     /* The last q_len tokens come as new ones, and are written to the cache, where they are. */
-    float *q = own(o, tokens_first(in->q, s->batch, s->q_heads, s->q_len, s->dim, 0, 1));
-    float *k = own(o, tokens_first(in->k, s->batch, s->kv_heads, s->keys, s->dim, first, 1));
-    float *v = own(o, tokens_first(in->v, s->batch, s->kv_heads, s->keys, s->dim, first, 1));
-    float *k_cache = own(o, copy(in->k, kv_size(s) * sizeof(float)));
-    float *v_cache = own(o, copy(in->v, kv_size(s) * sizeof(float)));
+    const size_t n_new = (size_t)(s->batch * s->q_len * kv_width);
+    void *q = own_in_type(o, tokens_first(in->q, s->batch, s->q_heads, s->q_len, s->dim, 0, 1),
+                          q_size(s));
+    void *k = own_in_type(o, tokens_first(in->k, s->batch, s->kv_heads, s->keys, s->dim, first, 1),
+                          n_new);
+    void *v = own_in_type(o, tokens_first(in->v, s->batch, s->kv_heads, s->keys, s->dim, first, 1),
+                          n_new);
+    void *k_cache = in_type(o, in->k, kv_size(s)), *v_cache = in_type(o, in->v, kv_size(s));
     int32_t *last_token = own(o, room((size_t)(s->batch + 1) * sizeof(int32_t)));
     int32_t *n_tokens = last_token + s->batch;
     for (int64_t b = 0; b < s->batch; b++)
         last_token[b] = (int32_t)s->keys - 1;
     *n_tokens = (int32_t)s->keys;
-    bind(o, rank3("q", s->batch, s->q_len, s->q_heads * s->dim), q, 0);
-    bind(o, rank3("k", s->batch, s->q_len, kv_width), k, 0);
-    bind(o, rank3("v", s->batch, s->q_len, kv_width), v, 0);
-    bind(o, rank4("past_k", s->batch, s->kv_heads, s->keys, s->dim), k_cache, 0);
-    bind(o, rank4("past_v", s->batch, s->kv_heads, s->keys, s->dim), v_cache, 0);
+    bind(o, rank3(o, "q", s->batch, s->q_len, s->q_heads * s->dim), q, 0);
+    bind(o, rank3(o, "k", s->batch, s->q_len, kv_width), k, 0);
+    bind(o, rank3(o, "v", s->batch, s->q_len, kv_width), v, 0);
+    bind(o, rank4(o, "past_k", s->batch, s->kv_heads, s->keys, s->dim), k_cache, 0);
+    bind(o, rank4(o, "past_v", s->batch, s->kv_heads, s->keys, s->dim), v_cache, 0);
     bind(o, (struct onnx_tensor){"last_token", ONNX_I32, 1, {s->batch, 0, 0, 0}}, last_token, 0);
     bind(o, (struct onnx_tensor){"n_tokens", ONNX_I32, 1, {1, 0, 0, 0}}, n_tokens, 0);
-    bind(o, rank3("out", s->batch, s->q_len, s->q_heads * s->dim), o->out, 1);
-    bind(o, rank4("present_k", s->batch, s->kv_heads, s->keys, s->dim), k_cache, 1);
-    bind(o, rank4("present_v", s->batch, s->kv_heads, s->keys, s->dim), v_cache, 1);
+    bind(o, rank3(o, "out", s->batch, s->q_len, s->q_heads * s->dim), o->out, 1);
+    bind(o, rank4(o, "present_k", s->batch, s->kv_heads, s->keys, s->dim), k_cache, 1);
+    bind(o, rank4(o, "present_v", s->batch, s->kv_heads, s->keys, s->dim), v_cache, 1);
     o->out_has_tokens_first = 1;
     return o;
 }
@@ -281,11 +315,15 @@ static int ways(const struct inputs *in, struct way ways[MOST_WAYS]) {
     } operators[] = {{"Attention", attention},
                      {"MultiHeadAttention", multi_head_attention},
                      {"GroupQueryAttention", group_query_attention}};
+    if (in->cache == CACHE_I8)
+        return 0;
     int n = 0;
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++) {
         struct session *o = operators[i].make(in);
         if (o && start(o) == 0)
-            ways[n++] = (struct way){operators[i].name, 1e-4, 1, o, run, fetch, close_session};
+            ways[n++] = (struct way){
+                operators[i].name, in->cache == CACHE_F32 ? 1e-4 : 2e-2, 1, o, run, fetch,
+                close_session};
         else if (o)
             close_session(o);
     }

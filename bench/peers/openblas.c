@@ -78,6 +78,8 @@ static void close_by_hand(void *state) {
 }
 
 static int ways(const struct inputs *in, struct way ways[MOST_WAYS]) {
+    if (in->cache != CACHE_F32)
+        return 0;
     struct by_hand *h = room(sizeof *h);
     h->in = in;
     h->scores = room((size_t)(in->shape.q_len * in->shape.keys) * sizeof(float));

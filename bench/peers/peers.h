@@ -14,9 +14,14 @@ struct shape {
     int causal; /* the last row sees the last key */
 };
 
+/* How keys and values are stored: as their caller has them, or in the type that a cache of half the
+ * size or less has, which each library converts them to beforehand. */
+enum cache { CACHE_F32, CACHE_F16, CACHE_I8 };
+
 /* Contiguous f32 [batch, heads, length, features]. */
 struct inputs {
     struct shape shape;
+    enum cache cache;
     float *q, *k, *v;
 };
 
@@ -62,6 +67,10 @@ void *room(size_t bytes);
 
 /* n floats of the standard normal distribution. */
 float *normal_floats(size_t n, uint64_t seed);
+
+/* n floats as f16, to be freed, and back. */
+uint16_t *halves_of(const float *x, size_t n);
+void floats_of(const uint16_t *x, size_t n, float *out);
 
 /* [batch, length, heads, features] from [batch, heads, length, features], tokens from first on,
  * each head `times` times. */

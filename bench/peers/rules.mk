@@ -14,13 +14,13 @@ $(BUILD)/bench/peers/main.o: $(BUILT)
 $(BUILD)/bench/peers/softmax_by_hand.o: PEERS_CFLAGS = -O3 -march=native -ffast-math
 $(PEERS_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(CC) $(BASE_FLAGS) -I$(BUILD)/bench $(CPPFLAGS) $(CFLAGS) $(PEERS_CFLAGS) -c $< -o $@
+	$(CC) $(BASE_FLAGS) -Isrc -I$(BUILD)/bench $(CPPFLAGS) $(CFLAGS) $(PEERS_CFLAGS) -c $< -o $@
 $(BENCH_PEERS): $(PEERS_OBJECTS) $(BUILD)/libattn.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(PEERS_OBJECTS) $(BUILD)/libattn.a -ldl -lm
 
 .PHONY: bench-peers bench-peers-plot
 # The tunable has everyone's memory, theirs too, asked for in huge pages.
-bench-peers: $(BENCH_PEERS) ## time it next to ONNX Runtime, ggml and OpenBLAS (PEERS_ARGS='--seconds 3 --only tiny')
+bench-peers: $(BENCH_PEERS) ## time it next to ONNX Runtime, ggml and OpenBLAS (PEERS_ARGS='--seconds 3 --only decode --cache i8')
 	@sh bench/peers/install.sh $(PEERS_FOLDER)
 	@set -f; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BENCH_PEERS) --peers $(PEERS_FOLDER) --table $(PEERS_TABLE) $$PEERS_ARGS
 $(PEERS_FOLDER)/table.txt:

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "half.h"
 #include "peers.h"
 
 void *room(size_t bytes) {
@@ -31,6 +32,18 @@ float *tokens_first(const float *x, int64_t batch, int64_t heads, int64_t length
                 memcpy(to, x + ((b * heads + h / times) * length + t) * dim,
                        (size_t)dim * sizeof *x);
     return y;
+}
+
+uint16_t *halves_of(const float *x, size_t n) {
+    uint16_t *halves = room(n * sizeof *halves);
+    for (size_t i = 0; i < n; i++)
+        halves[i] = f16_of_float(x[i]);
+    return halves;
+}
+
+void floats_of(const uint16_t *x, size_t n, float *out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = float_of_f16(x[i]);
 }
 
 void heads_first(const float *x, const struct shape *s, float *out) {
