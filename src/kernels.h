@@ -111,6 +111,29 @@ struct attn_int8_kernels {
                        size_t group, float scale, float *scores, size_t score_stride);
 };
 
+/* Keys of a storage type where they lie, as lanes of 2 halves or 4 int8: key j begins at lanes +
+ * j * stride and, if it is int8, has its scales at scales + j * scale_stride, one for each group
+ * features. */
+struct attn_stored_keys {
+    const float *lanes;
+    int64_t stride;
+    const float *scales;
+    int64_t scale_stride;
+    size_t group;
+};
+
+/* Products of stored keys with a few rows, without a copy of the keys in f32: what widening them and
+ * then qk_strided of struct attn_kernels give, to the bit. dim counts features and, as group does,
+ * makes whole times four lanes. */
+struct attn_stored_kernels {
+    void (*qk_f16)(const float *const *q, size_t n_rows, const struct attn_stored_keys *keys,
+                   size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_bf16)(const float *const *q, size_t n_rows, const struct attn_stored_keys *keys,
+                    size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_i8)(const float *const *q, size_t n_rows, const struct attn_stored_keys *keys,
+                  size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+};
+
 struct attn_kernels {
     const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
     uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
@@ -232,8 +255,9 @@ struct attn_kernels {
     void (*narrow_f16)(const float *x, size_t n, uint16_t *out);
     void (*narrow_bf16)(const float *x, size_t n, uint16_t *out);
 
-    const struct attn_dot_kernels *dot;   /* null: none */
-    const struct attn_int8_kernels *int8; /* null: none */
+    const struct attn_stored_kernels *stored; /* null: none */
+    const struct attn_dot_kernels *dot;       /* null: none */
+    const struct attn_int8_kernels *int8;     /* null: none */
 };
 
 /* The kernel sets, one row each in isa.def. */

@@ -24,18 +24,35 @@ struct products {
                       size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
                        size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_stored)(const float *const *q, size_t n_rows, const struct attn_stored_keys *keys,
+                      size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
 };
 
 static struct products products_of(const struct attn_job *job) {
     const struct attn_kernels *kernels = job->kernels;
     const struct attn_dot_kernels *dot = kernels->dot;
     const attn_problem *p = &job->c->p;
-    if (!dot || p->q.type != dot->type || p->k.type != dot->type)
-        return (struct products){p->qk_dim, false, kernels->pack_keys, kernels->qk_packed,
-                                 kernels->qk_strided};
+    if (!dot || p->q.type != dot->type || p->k.type != dot->type) {
+        struct products products = {p->qk_dim,
+                                    false,
+                                    kernels->pack_keys,
+                                    kernels->qk_packed,
+                                    kernels->qk_strided,
+                                    NULL};
+        const struct attn_stored_kernels *stored = kernels->stored;
+        const int64_t group = p->k_scales.group;
+        const int64_t whole = group > 0 && group < p->qk_dim ? group : p->qk_dim;
+        if (stored && p->k.type == ATTN_F16 && p->qk_dim % 8 == 0)
+            products.qk_stored = stored->qk_f16;
+        if (stored && p->k.type == ATTN_BF16 && p->qk_dim % 8 == 0)
+            products.qk_stored = stored->qk_bf16;
+        if (stored && p->k.type == ATTN_I8 && p->qk_dim % 16 == 0 && whole % 16 == 0)
+            products.qk_stored = stored->qk_i8;
+        return products;
+    }
     const int64_t per_lane = (int64_t)dot->per_lane;
     return (struct products){(p->qk_dim + per_lane - 1) / per_lane, true, dot->pack_keys,
-                             dot->qk_packed, dot->qk_strided};
+                             dot->qk_packed, dot->qk_strided, NULL};
 }
 
 /* The products of the values' type, or null. */
@@ -206,6 +223,34 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
+/* How many keys of columns [from, end) can be multiplied as they are stored, and where: those in one
+ * piece, in whole chunks unless they are the last. They ask for each other; those that follow are
+ * asked for here. */
+static int64_t stored_keys(const struct attn_job *job, const struct products *products,
+                           const struct attn_tile *tile, int64_t from, int64_t end,
+                           struct attn_stored_keys *keys) {
+    const attn_problem *p = &job->c->p;
+    if (!products->qk_stored)
+        return 0;
+    const struct attn_run run = attn_run_of(job->c, ATTN_KEYS, tile->batch, tile->kv_head,
+                                            tile->begin + from, tile->begin + end);
+    const int64_t n = run.n == end - from ? run.n : run.n / KEY_CHUNK * KEY_CHUNK;
+    const int64_t per_lane = (int64_t)sizeof(float) / attn_type_bytes(p->k.type);
+    if (n == 0 || !attn_are_lanes(p->k.type, run.at, run.stride, p->qk_dim))
+        return 0;
+    const int64_t group = p->k_scales.group;
+    *keys = (struct attn_stored_keys){
+        .lanes = (const float *)(const void *)run.at,
+        .stride = run.stride / per_lane,
+        .scales = run.scales,
+        .scale_stride = run.scale_stride,
+        .group = (size_t)(group > 0 && group < p->qk_dim ? group : p->qk_dim),
+    };
+    if (n < end - from)
+        attn_tile_ask(job, tile, ATTN_KEYS, from, from + n, end);
+    return n;
+}
+
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
@@ -235,8 +280,15 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
         products.qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
                             (size_t)(end - begin), dim, scale, w->scores + begin, stride);
     } else {
-        for (int64_t j = begin; j < end; j += KEY_CHUNK) {
-            const int64_t to = at_most(j + KEY_CHUNK, end);
+        for (int64_t j = begin, to; j < end; j = to) {
+            struct attn_stored_keys stored;
+            const int64_t n = stored_keys(job, &products, tile, j, end, &stored);
+            to = at_most(j + at_least(n, KEY_CHUNK), end);
+            if (n > 0) {
+                products.qk_stored(q, n_rows, &stored, (size_t)n, dim, scale, w->scores + j,
+                                   stride);
+                continue;
+            }
             lay_out_keys(job, w, tile, &products, j, to, end);
             products.qk_strided(q, n_rows, w->widened, products.dim, (size_t)(to - j), dim, scale,
                                 w->scores + j, stride);
