@@ -33,12 +33,8 @@ static struct products products_of(const struct attn_job *job) {
     const struct attn_dot_kernels *dot = kernels->dot;
     const attn_problem *p = &job->c->p;
     if (!dot || p->q.type != dot->type || p->k.type != dot->type) {
-        struct products products = {p->qk_dim,
-                                    false,
-                                    kernels->pack_keys,
-                                    kernels->qk_packed,
-                                    kernels->qk_strided,
-                                    NULL};
+        struct products products = {
+            p->qk_dim, false, kernels->pack_keys, kernels->qk_packed, kernels->qk_strided, NULL};
         const struct attn_stored_kernels *stored = kernels->stored;
         const int64_t group = p->k_scales.group;
         const int64_t whole = group > 0 && group < p->qk_dim ? group : p->qk_dim;
@@ -51,8 +47,12 @@ static struct products products_of(const struct attn_job *job) {
         return products;
     }
     const int64_t per_lane = (int64_t)dot->per_lane;
-    return (struct products){(p->qk_dim + per_lane - 1) / per_lane, true, dot->pack_keys,
-                             dot->qk_packed, dot->qk_strided, NULL};
+    return (struct products){(p->qk_dim + per_lane - 1) / per_lane,
+                             true,
+                             dot->pack_keys,
+                             dot->qk_packed,
+                             dot->qk_strided,
+                             NULL};
 }
 
 /* The products of the values' type, or null. */
