@@ -76,11 +76,11 @@ static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_ke
 /* M rows against the vector of keys from key j on, of which n_keys are there; n_next come after
  * them. In the order of arithmetic of qk_broadcast.h. n_lanes: of a key. */
 ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float *const *q,
-                                 const struct attn_stored_keys *keys, size_t j, size_t n_keys,
+                                 const struct attn_stored *keys, size_t j, size_t n_keys,
                                  size_t n_next, size_t n_lanes, float scale, float *scores,
                                  size_t score_stride) {
-    const float *const lanes = keys->lanes + (int64_t)j * keys->stride, *scales = NULL;
-    const int64_t stride = keys->stride;
+    const int64_t stride = keys->stride / (int64_t)per_lane(type);
+    const float *const lanes = (const float *)keys->at + (int64_t)j * stride, *scales = NULL;
     const float *row[MAX_STRIDED_ROWS];
     vf acc[MAX_STRIDED_ROWS];
     struct turned_keys x;
@@ -139,7 +139,7 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
         vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
 }
 
-typedef void strided_function(const float *const *q, const struct attn_stored_keys *keys, size_t j,
+typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t j,
                               size_t n_keys, size_t n_next, size_t n_lanes, float scale,
                               float *scores, size_t score_stride);
 
@@ -151,16 +151,16 @@ typedef void strided_function(const float *const *q, const struct attn_stored_ke
 
 /* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
 #define STRIDED_BLOCK(M, type)                                                                     \
-    NEVER_INLINE void strided_##M##_##type(                                                        \
-        const float *const *q, const struct attn_stored_keys *keys, size_t j, size_t n_keys,       \
-        size_t n_next, size_t n_lanes, float scale, float *scores, size_t score_stride) {          \
+    NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct attn_stored *keys,  \
+                                           size_t j, size_t n_keys, size_t n_next, size_t n_lanes, \
+                                           float scale, float *scores, size_t score_stride) {      \
         strided_block(M, type, q, keys, j, n_keys, n_next, n_lanes, scale, scores, score_stride);  \
     }
 #define STRIDED_NAME(M, type) strided_##M##_##type,
 
 /* All rows and keys, by such blocks. */
 static inline void strided_rows(strided_function *const *blocks, const float *const *q,
-                                size_t n_rows, const struct attn_stored_keys *keys, size_t n_keys,
+                                size_t n_rows, const struct attn_stored *keys, size_t n_keys,
                                 size_t n_lanes, float scale, float *scores, size_t score_stride) {
     for (size_t r = 0, m; r < n_rows; r += m) {
         m = next_block(n_rows - r, MAX_STRIDED_ROWS);
@@ -180,15 +180,15 @@ static inline void strided_rows(strided_function *const *blocks, const float *co
     void name(const float *const *q, size_t n_rows, const float *keys, int64_t stride,             \
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
-        const struct attn_stored_keys stored = {.lanes = keys, .stride = stride};                  \
+        const struct attn_stored stored = {.at = keys, .stride = stride};                          \
         strided_rows(blocks, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);        \
     }
 
 /* A kernel of struct attn_stored_kernels. */
 #define DEFINE_QK_STORED(name, type)                                                               \
     UP_TO_STRIDED(STRIDED_BLOCK, type)                                                             \
-    void name(const float *const *q, size_t n_rows, const struct attn_stored_keys *keys,           \
-              size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
+    void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
+              size_t dim, float scale, float *scores, size_t score_stride) {                       \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
         strided_rows(blocks, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,         \
                      score_stride);                                                                \

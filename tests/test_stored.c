@@ -21,7 +21,7 @@ struct stored_case {
 };
 
 typedef void stored_function(const float *const *q, size_t n_rows,
-                             const struct attn_stored_keys *keys, size_t n_keys, size_t dim,
+                             const struct attn_stored *keys, size_t n_keys, size_t dim,
                              float scale, float *scores, size_t score_stride);
 
 static stored_function *function_of(const struct attn_stored_kernels *stored, attn_type type) {
@@ -46,18 +46,17 @@ static void fill_key(const struct stored_case *c, void *key, bool is_special, st
 
 /* The scores that widening gives. */
 static void widen_and_multiply(const struct attn_kernels *set, const struct stored_case *c,
-                               const float *const *q, const struct attn_stored_keys *keys,
+                               const float *const *q, const struct attn_stored *keys,
                                float scale, float *scores, size_t width) {
     float *wide = malloc(c->keys * c->dim * sizeof *wide);
     cr_assert(wide, "no memory");
-    const int64_t stride = c->stride * (int64_t)per_lane(c->type);
     if (c->type == ATTN_F16)
-        set->widen_f16((const void *)keys->lanes, stride, c->keys, c->dim, wide, c->dim);
+        set->widen_f16(keys->at, keys->stride, c->keys, c->dim, wide, c->dim);
     else if (c->type == ATTN_BF16)
-        set->widen_bf16((const void *)keys->lanes, stride, c->keys, c->dim, wide, c->dim);
+        set->widen_bf16(keys->at, keys->stride, c->keys, c->dim, wide, c->dim);
     else
         for (size_t f = 0; f < c->dim; f += c->group)
-            set->widen_i8((const int8_t *)(const void *)keys->lanes + f, stride, c->keys, c->group,
+            set->widen_i8((const int8_t *)keys->at + f, keys->stride, c->keys, c->group,
                           keys->scales + f / c->group, c->scale_stride, wide + f, c->dim);
     set->qk_strided(q, c->rows, wide, (int64_t)c->dim, c->keys, c->dim, scale, scores, width);
     free(wide);
@@ -95,7 +94,7 @@ static void try_case(const struct attn_kernels *set, const struct stored_case *c
     if (c->has_specials)
         scales[scale_reach / 2] = rng_below(rng, 2) ? NAN : 3e38f;
 
-    const struct attn_stored_keys keys = {lanes, c->stride, scales, c->scale_stride, c->group};
+    const struct attn_stored keys = {lanes, c->stride * (int64_t)per_lane(c->type), scales, c->scale_stride, c->group};
     float *got = guarded_floats(SLOT_OTHER, c->rows * width, c->side);
     float *want = guarded_floats(SLOT_OTHER + 1, c->rows * width, c->side);
     float *alone = guarded_floats(SLOT_OTHER + 2, width, c->side);
