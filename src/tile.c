@@ -6,20 +6,13 @@
 #include "integers.h"
 #include "storage.h"
 #include "tile_int8.h"
+#include "tile_stored.h"
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
 /* Keys and values that are made f32 at a time, into the first-level cache, and how far ahead they
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
-
-/* Kernels of struct attn_stored_kernels. */
-typedef void qk_stored(const float *const *q, size_t n_rows, const struct attn_stored *keys,
-                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
-typedef void pv_stored(const float *weights, size_t weight_stride,
-                       const struct attn_visible *visible, size_t n_rows,
-                       const struct attn_stored *values, size_t v_dim, const float *factor,
-                       float *acc, size_t acc_stride);
 
 /* How scores are computed: on features, or on lanes of several where q and k are of the type that
  * the set has products of. */
@@ -32,71 +25,18 @@ struct products {
                       size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
                        size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
-    qk_stored *qk_stored; /* null: none */
 };
-
-/* Features that share a scale of int8. */
-static int64_t group_of(int64_t group, int64_t dim) {
-    return group > 0 && group < dim ? group : dim;
-}
-
-static struct attn_stored stored_of(const struct attn_run *run, int64_t group) {
-    return (struct attn_stored){run->at, run->stride, run->scales, run->scale_stride,
-                                (size_t)group};
-}
-
-/* The kernel for keys of this type and shape as they are stored, or null. */
-static qk_stored *stored_scores(const struct attn_job *job) {
-    const attn_problem *p = &job->c->p;
-    const struct attn_stored_kernels *stored = job->kernels->stored;
-    const int64_t four_lanes = 16 / attn_type_bytes(p->k.type);
-    if (!stored || p->qk_dim % four_lanes)
-        return NULL;
-    switch (p->k.type) {
-    case ATTN_F16:
-        return stored->qk_f16;
-    case ATTN_BF16:
-        return stored->qk_bf16;
-    case ATTN_I8:
-        return group_of(p->k_scales.group, p->qk_dim) % four_lanes ? NULL : stored->qk_i8;
-    default:
-        return NULL;
-    }
-}
-
-/* The same for values. */
-static pv_stored *stored_values(const struct attn_job *job) {
-    const attn_problem *p = &job->c->p;
-    const struct attn_stored_kernels *stored = job->kernels->stored;
-    if (!stored || p->v_dim % ATTN_STORED_STEP || p->mask.type != ATTN_MASK_NONE)
-        return NULL;
-    switch (p->v.type) {
-    case ATTN_F16:
-        return stored->pv_f16;
-    case ATTN_BF16:
-        return job->kernels->dot ? NULL : stored->pv_bf16;
-    case ATTN_I8:
-        return group_of(p->v_scales.group, p->v_dim) % ATTN_STORED_STEP ? NULL : stored->pv_i8;
-    default:
-        return NULL;
-    }
-}
 
 static struct products products_of(const struct attn_job *job) {
     const struct attn_kernels *kernels = job->kernels;
     const struct attn_dot_kernels *dot = kernels->dot;
     const attn_problem *p = &job->c->p;
     if (!dot || p->q.type != dot->type || p->k.type != dot->type)
-        return (struct products){p->qk_dim,           false,
-                                 kernels->pack_keys,  kernels->qk_packed,
-                                 kernels->qk_strided, stored_scores(job)};
+        return (struct products){p->qk_dim, false, kernels->pack_keys, kernels->qk_packed,
+                                 kernels->qk_strided};
     const int64_t per_lane = (int64_t)dot->per_lane;
-    return (struct products){(p->qk_dim + per_lane - 1) / per_lane,
-                             true,
-                             dot->pack_keys,
-                             dot->qk_packed,
-                             dot->qk_strided,
-                             NULL};
+    return (struct products){(p->qk_dim + per_lane - 1) / per_lane, true, dot->pack_keys,
+                             dot->qk_packed, dot->qk_strided};
 }
 
 /* The products of the values' type, or null. */
@@ -267,26 +207,6 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
-/* How many keys of columns [from, end) can be multiplied as they are stored, and where: those in one
- * piece, in whole chunks unless they are the last. They ask for each other; those that follow are
- * asked for here. */
-static int64_t stored_keys(const struct attn_job *job, const struct products *products,
-                           const struct attn_tile *tile, int64_t from, int64_t end,
-                           struct attn_stored *keys) {
-    const attn_problem *p = &job->c->p;
-    if (!products->qk_stored)
-        return 0;
-    const struct attn_run run = attn_run_of(job->c, ATTN_KEYS, tile->batch, tile->kv_head,
-                                            tile->begin + from, tile->begin + end);
-    const int64_t n = run.n == end - from ? run.n : run.n / KEY_CHUNK * KEY_CHUNK;
-    if (n == 0 || !attn_are_lanes(p->k.type, run.at, run.stride, p->qk_dim))
-        return 0;
-    *keys = stored_of(&run, group_of(p->k_scales.group, p->qk_dim));
-    if (n < end - from)
-        attn_tile_ask(job, tile, ATTN_KEYS, from, from + n, end);
-    return n;
-}
-
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
@@ -316,13 +236,13 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
         products.qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
                             (size_t)(end - begin), dim, scale, w->scores + begin, stride);
     } else {
+        attn_qk_stored *const qk_stored = products.is_dot ? NULL : attn_tile_qk_stored(job);
         for (int64_t j = begin, to; j < end; j = to) {
-            struct attn_stored stored;
-            const int64_t n = stored_keys(job, &products, tile, j, end, &stored);
+            struct attn_stored keys;
+            const int64_t n = qk_stored ? attn_tile_stored_keys(job, tile, j, end, &keys) : 0;
             to = at_most(j + at_least(n, KEY_CHUNK), end);
             if (n > 0) {
-                products.qk_stored(q, n_rows, &stored, (size_t)n, dim, scale, w->scores + j,
-                                   stride);
+                qk_stored(q, n_rows, &keys, (size_t)n, dim, scale, w->scores + j, stride);
                 continue;
             }
             lay_out_keys(job, w, tile, &products, j, to, end);
@@ -383,24 +303,13 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                     size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
                     const float *factor, float *acc, size_t acc_stride) =
         dot ? dot->pv_tile : job->kernels->pv_tile;
+    if (!dot && !tile->values && attn_tile_stored_values(job, w, block, tile, sight, factor, acc))
+        return;
     if (dot)
         dot->narrow_weights(w->scores, stride, n_rows, sight->visible);
     if (tile->values) {
         pv_tile(w->scores, stride, sight->visible, n_rows, tile->values, tile->value_stride, v_dim,
                 factor, acc, acc_stride);
-        return;
-    }
-    const struct attn_run run = attn_run_of(job->c, ATTN_VALUES, tile->batch, tile->kv_head,
-                                            tile->begin + sight->begin, tile->begin + sight->end);
-    pv_stored *const stored = stored_values(job);
-    if (stored && run.n == sight->end - sight->begin) {
-        const struct attn_stored values =
-            stored_of(&run, group_of(job->c->p.v_scales.group, job->c->p.v_dim));
-        struct attn_visible part[ATTN_ROW_BLOCK];
-        for (size_t r = 0; r < n_rows; r++)
-            part[r] = see_part(sight->visible[r], sight->begin, sight->end);
-        stored(w->scores + sight->begin, stride, part, n_rows, &values, v_dim, factor, acc,
-               acc_stride);
         return;
     }
     /* Bits are cut between words only. */

@@ -1,43 +1,15 @@
-/* Accumulates the weighted values of a tile as they are stored, in the blocks of pv_tile.c for up
- * to 6 rows.
+/* Accumulates the weighted values of a tile as they are stored, 16 features at a time, 32 for up to
+ * two rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx2.h"
 #include "vec.h"
 
+#define STORED_BLOCKS(X) UP_TO_6(X, 1) UP_TO_6(X, 2) UP_TO_2(X, 3) UP_TO_2(X, 4)
+#define STORED_TABLE(X)                                                                            \
+    {UP_TO_6(X, 1)}, {UP_TO_6(X, 2)}, {UP_TO_2(X, 3)}, { UP_TO_2(X, 4) }
+#define STORED_MOST_ROWS 6, 6, 2, 2
 #include "pv_stored.h"
-
-#define DEFINE_PV_STORED(name, type)                                                               \
-    UP_TO_6(BLOCK_##type, 1)                                                                       \
-    UP_TO_6(BLOCK_##type, 2)                                                                       \
-    UP_TO_2(BLOCK_##type, 3)                                                                       \
-    UP_TO_2(BLOCK_##type, 4)                                                                       \
-    void name(const float *weights, size_t weight_stride, const struct attn_visible *visible,      \
-              size_t n_rows, const struct attn_stored *values, size_t v_dim, const float *factor,  \
-              float *acc, size_t acc_stride) {                                                     \
-        static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {                         \
-            {UP_TO_6(NAME_##type, 1)},                                                             \
-            {UP_TO_6(NAME_##type, 2)},                                                             \
-            {UP_TO_2(NAME_##type, 3)},                                                             \
-            {UP_TO_2(NAME_##type, 4)}};                                                            \
-        static const size_t most_rows[WIDE_VECTORS] = {6, 6, 2, 2};                                \
-        pv_columns(blocks, most_rows, NULL, value_bytes(type),                                     \
-                   stored_operands(weights, weight_stride, values, value_bytes(type), factor, acc, \
-                                   acc_stride),                                                    \
-                   visible, n_rows, v_dim);                                                        \
-    }
-
-#define STORED_BLOCK(M, N, type)                                                                   \
-    NEVER_INLINE void block_##M##x##N##_##type(const struct pv_operands *o, int32_t begin,         \
-                                               int32_t end) {                                      \
-        pv_block(M, N, type, 0, o, begin, end);                                                    \
-    }
-#define BLOCK_ATTN_F16(M, N) STORED_BLOCK(M, N, ATTN_F16)
-#define BLOCK_ATTN_BF16(M, N) STORED_BLOCK(M, N, ATTN_BF16)
-#define BLOCK_ATTN_I8(M, N) STORED_BLOCK(M, N, ATTN_I8)
-#define NAME_ATTN_F16(M, N) block_##M##x##N##_ATTN_F16,
-#define NAME_ATTN_BF16(M, N) block_##M##x##N##_ATTN_BF16,
-#define NAME_ATTN_I8(M, N) block_##M##x##N##_ATTN_I8,
 
 DEFINE_PV_STORED(attn_pv_f16_avx2, ATTN_F16)
 DEFINE_PV_STORED(attn_pv_bf16_avx2, ATTN_BF16)
