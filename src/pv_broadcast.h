@@ -118,9 +118,10 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
             scale_at[v] = (o->column + (size_t)v * VF_LANES) / o->group;
     }
     int64_t j = begin;
-    for (; j + UNROLLED_STEPS <= end; j += UNROLLED_STEPS) {
+    const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : 2;
+    for (; j + steps <= end; j += steps) {
         UNROLL
-        for (int u = 0; u < UNROLLED_STEPS; u++, value += stride)
+        for (int u = 0; u < steps; u++, value += stride)
             pv_key(M, N, type, short_row, weight, j + u, value, last, o, scale_at, ahead, acc);
     }
     for (; j < end; j++, value += stride)

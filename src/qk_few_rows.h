@@ -119,7 +119,7 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
                 ROWS_OF_FEATURE(f);
         }
     }
-    for (; c < n_lanes; c += 4) {
+    for (; (type == ATTN_F32 || M == 1) && c < n_lanes; c += 4) {
         const size_t features = (n_lanes - c < 4 ? n_lanes - c : 4) * per_lane(type);
         SCALES_AT(c);
         turn_keys(type, lanes + c, stride, n_keys, features, &x);
@@ -158,18 +158,25 @@ typedef void strided_function(const float *const *q, const struct attn_stored *k
     }
 #define STRIDED_NAME(M, type) strided_##M##_##type,
 
-/* All rows and keys, by such blocks. */
-static inline void strided_rows(strided_function *const *blocks, const float *const *q,
-                                size_t n_rows, const struct attn_stored *keys, size_t n_keys,
-                                size_t n_lanes, float scale, float *scores, size_t score_stride) {
+/* All rows and keys, by such blocks: the last keys, where they fill no vector, row by row if only the
+ * block of one row is made for that. */
+static inline void strided_rows(strided_function *const *blocks, const int last_by_row,
+                                const float *const *q, size_t n_rows,
+                                const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
+                                float scale, float *scores, size_t score_stride) {
     for (size_t r = 0, m; r < n_rows; r += m) {
         m = next_block(n_rows - r, MAX_STRIDED_ROWS);
         for (size_t j = 0; j < n_keys; j += VF_LANES) {
             const size_t left = n_keys - j;
             const size_t n = left < VF_LANES ? left : VF_LANES;
             const size_t next = left - n < VF_LANES ? left - n : VF_LANES;
-            blocks[m - 1](q + r, keys, j, n, next, n_lanes, scale, scores + r * score_stride + j,
-                          score_stride);
+            float *s = scores + r * score_stride + j;
+            if (!last_by_row || n == VF_LANES)
+                blocks[m - 1](q + r, keys, j, n, next, n_lanes, scale, s, score_stride);
+            else
+                for (size_t i = 0; i < m; i++)
+                    blocks[0](q + r + i, keys, j, n, 0, n_lanes, scale, s + i * score_stride,
+                              score_stride);
         }
     }
 }
@@ -181,7 +188,7 @@ static inline void strided_rows(strided_function *const *blocks, const float *co
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
-        strided_rows(blocks, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);        \
+        strided_rows(blocks, 0, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);     \
     }
 
 /* A kernel of struct attn_stored_kernels. */
@@ -190,7 +197,7 @@ static inline void strided_rows(strided_function *const *blocks, const float *co
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
-        strided_rows(blocks, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,         \
+        strided_rows(blocks, 1, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,      \
                      score_stride);                                                                \
     }
 
