@@ -74,6 +74,20 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const 
         for (size_t v = 0; v < (size_t)N; v += per_line)
             vf_prefetch((uintptr_t)value + ahead + v * VF_LANES * value_bytes(type));
     }
+    if (type != ATTN_F32 && M < N) { /* weights take fewer registers than values */
+        vf w[MAX_BLOCK_ROWS];
+        UNROLL
+        for (int r = 0; r < M; r++)
+            w[r] = vf_set1(weight[r][j]);
+        UNROLL
+        for (int v = 0; v < N; v++) {
+            const vf value_v = pv_value(type, value, v, 0, 0, last, scales, scale_at);
+            UNROLL
+            for (int r = 0; r < M; r++)
+                acc[r][v] = LANE_MULTIPLY_ADD(w[r], value_v, acc[r][v]);
+        }
+        return;
+    }
     UNROLL
     for (int v = 0; v < N; v++)
         x[v] = pv_value(type, value, v, v == N - 1, short_row, last, scales, scale_at);
