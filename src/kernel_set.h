@@ -50,6 +50,30 @@
     void attn_narrow_f16_##isa(const float *x, size_t n, uint16_t *out);                           \
     void attn_narrow_bf16_##isa(const float *x, size_t n, uint16_t *out);
 
+/* The products of what is stored in other types, and their table. */
+#define ATTN_DECLARE_STORED(isa, type)                                                             \
+    void attn_qk_##type##_##isa(const float *const *q, size_t n_rows,                              \
+                                const struct attn_stored *keys, size_t n_keys, size_t dim,         \
+                                float scale, float *scores, size_t score_stride);                  \
+    void attn_pv_##type##_##isa(const float *weights, size_t weight_stride,                        \
+                                const struct attn_visible *visible, size_t n_rows,                 \
+                                const struct attn_stored *values, size_t v_dim,                    \
+                                const float *factor, float *acc, size_t acc_stride);
+#define ATTN_DECLARE_STORED_KERNELS(isa)                                                           \
+    ATTN_DECLARE_STORED(isa, f16)                                                                  \
+    ATTN_DECLARE_STORED(isa, bf16)                                                                 \
+    ATTN_DECLARE_STORED(isa, i8)
+
+#define ATTN_DEFINE_STORED_KERNELS(isa)                                                            \
+    static const struct attn_stored_kernels stored_kernels_##isa = {                               \
+        .qk_f16 = attn_qk_f16_##isa,                                                               \
+        .qk_bf16 = attn_qk_bf16_##isa,                                                             \
+        .qk_i8 = attn_qk_i8_##isa,                                                                 \
+        .pv_f16 = attn_pv_f16_##isa,                                                               \
+        .pv_bf16 = attn_pv_bf16_##isa,                                                             \
+        .pv_i8 = attn_pv_i8_##isa,                                                                 \
+    }
+
 /* The products of a set that has some, and their table. Packing moves lanes, whatever they hold. */
 #define ATTN_DECLARE_DOT_KERNELS(isa)                                                              \
     void attn_qk_packed_##isa(const float *const *q, size_t n_rows, const void *packed,            \
@@ -79,9 +103,9 @@
     }
 
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
- * be those of another set, `base`, all of whose features this one requires too; dot_kernels and
- * int8_kernels are null or the address of its products. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, dot_kernels, int8_kernels)                     \
+ * be those of another set, `base`, all of whose features this one requires too;
+ * stored_kernels, dot_kernels and int8_kernels are null or the address of its products. */
+#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, stored_kernels, dot_kernels, int8_kernels)     \
     const struct attn_kernels attn_kernels_##isa = {                                               \
         .name = #isa,                                                                              \
         .required = ATTN_REQUIRED_FEATURES,                                                        \
@@ -107,10 +131,12 @@
         .widen_i8 = attn_widen_i8_##base,                                                          \
         .narrow_f16 = attn_narrow_f16_##base,                                                      \
         .narrow_bf16 = attn_narrow_bf16_##base,                                                    \
+        .stored = stored_kernels,                                                                  \
         .dot = dot_kernels,                                                                        \
         .int8 = int8_kernels,                                                                      \
     }
 
-#define ATTN_DEFINE_KERNELS(isa, min_rows) ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, NULL, NULL)
+#define ATTN_DEFINE_KERNELS(isa, min_rows, stored_kernels)                                         \
+    ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, stored_kernels, NULL, NULL)
 
 #endif

@@ -111,6 +111,40 @@ struct attn_int8_kernels {
                        size_t group, float scale, float *scores, size_t score_stride);
 };
 
+/* Keys or values of a storage type where they lie: number j begins j * stride elements from `at` and,
+ * if it is int8, has its scales at scales + j * scale_stride, one for each group features. */
+struct attn_stored {
+    const void *at;
+    int64_t stride;
+    const float *scales;
+    int64_t scale_stride;
+    size_t group;
+};
+
+/* Products of a few rows with keys or values of a storage type, without a copy in f32: what widening
+ * and then qk_strided or pv_tile of struct attn_kernels give, to the bit. Keys are read as lanes of
+ * 2 halves or 4 int8, to which `at` is aligned and of which stride is a multiple; dim and group are
+ * multiples of four lanes. v_dim and the group of values are multiples of ATTN_STORED_STEP; no row
+ * has bits. */
+#define ATTN_STORED_STEP 16
+struct attn_stored_kernels {
+    void (*qk_f16)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
+                   size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_bf16)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
+                    size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_i8)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
+                  size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*pv_f16)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                   size_t n_rows, const struct attn_stored *values, size_t v_dim,
+                   const float *factor, float *acc, size_t acc_stride);
+    void (*pv_bf16)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                    size_t n_rows, const struct attn_stored *values, size_t v_dim,
+                    const float *factor, float *acc, size_t acc_stride);
+    void (*pv_i8)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                  size_t n_rows, const struct attn_stored *values, size_t v_dim,
+                  const float *factor, float *acc, size_t acc_stride);
+};
+
 struct attn_kernels {
     const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
     uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
@@ -232,8 +266,9 @@ struct attn_kernels {
     void (*narrow_f16)(const float *x, size_t n, uint16_t *out);
     void (*narrow_bf16)(const float *x, size_t n, uint16_t *out);
 
-    const struct attn_dot_kernels *dot;   /* null: none */
-    const struct attn_int8_kernels *int8; /* null: none */
+    const struct attn_stored_kernels *stored; /* null: none */
+    const struct attn_dot_kernels *dot;       /* null: none */
+    const struct attn_int8_kernels *int8;     /* null: none */
 };
 
 /* The kernel sets, one row each in isa.def. */

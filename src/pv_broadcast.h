@@ -5,6 +5,9 @@
  * qk_broadcast.h. Values are read where they lie. What is called a key here is a lane of lanes.h: a
  * caller with several keys in a lane counts in lanes, begin, end and lifted of what rows see too.
  *
+ * Values of other types become f32 as they are loaded, once for all rows of a block; rows of them are
+ * whole vectors.
+ *
  * Include after vec.h, which also gives the largest N: WIDE_VECTORS for up to WIDE_ROWS rows, else
  * MAX_BLOCK_VECTORS.
  *
@@ -23,9 +26,12 @@
 struct pv_operands {
     const float *weights;
     size_t weight_stride;
-    const float *values;
-    int64_t value_stride;
-    const float *factor; /* null: the sums start from -0 */
+    const char *values;
+    int64_t value_stride; /* bytes */
+    const float *scales;  /* of int8 values: those of key 0, for each group a float */
+    int64_t scale_stride;
+    size_t group, column; /* features that share one, and which the block begins with */
+    const float *factor;  /* null: the sums start from -0 */
     float *acc;
     size_t acc_stride;
     size_t last; /* features in the last vector */
@@ -33,20 +39,58 @@ struct pv_operands {
 
 typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
 
+ALWAYS_INLINE size_t value_bytes(const attn_type type) {
+    return type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2;
+}
+
+/* Vector v of a value in f32: exact, of int8 the product with the scale of its features, rounded
+ * once. */
+ALWAYS_INLINE vf pv_value(const attn_type type, const char *value, const int v, const int is_last,
+                          const int short_row, size_t last, const float *scales,
+                          const size_t *scale_at) {
+    const void *at = value + (size_t)v * VF_LANES * value_bytes(type);
+    switch (type) {
+    case ATTN_F16:
+        return vf_load_f16(at);
+    case ATTN_BF16:
+        return vf_load_bf16(at);
+    case ATTN_I8:
+        return vf_mul(vf_load_i8(at), vf_set1(scales[scale_at[v]]));
+    default:
+        return is_last ? vf_load_last(at, last, short_row) : vf_load(at);
+    }
+}
+
 /* One key: its value times the weight of each row. */
-ALWAYS_INLINE void pv_key(const int M, const int N, const int short_row, const float *const *weight,
-                          int64_t j, const float *value, size_t last, uintptr_t ahead,
+ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const int short_row,
+                          const float *const *weight, int64_t j, const char *value, size_t last,
+                          const struct pv_operands *o, const size_t *scale_at, uintptr_t ahead,
                           vf acc[][WIDE_VECTORS]) {
+    const float *scales = type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL;
     vf x[WIDE_VECTORS];
-    if (M <= 4) { /* a decode step, bound by memory; more rows have the values in cache */
+    const size_t per_line = type == ATTN_F32 ? 1 : 64 / (VF_LANES * value_bytes(type));
+    if (M <= 4 || type != ATTN_F32) { /* memory-bound; more rows of f32 have the values in cache */
         UNROLL
-        for (int v = 0; v < N; v++)
-            vf_prefetch((uintptr_t)value + ahead + v * sizeof(vf));
+        for (size_t v = 0; v < (size_t)N; v += per_line)
+            vf_prefetch((uintptr_t)value + ahead + v * VF_LANES * value_bytes(type));
+    }
+    if (type != ATTN_F32 && M < N) { /* weights take fewer registers than values */
+        vf w[MAX_BLOCK_ROWS];
+        UNROLL
+        for (int r = 0; r < M; r++)
+            w[r] = vf_set1(weight[r][j]);
+        UNROLL
+        for (int v = 0; v < N; v++) {
+            const vf value_v = pv_value(type, value, v, 0, 0, last, scales, scale_at);
+            UNROLL
+            for (int r = 0; r < M; r++)
+                acc[r][v] = LANE_MULTIPLY_ADD(w[r], value_v, acc[r][v]);
+        }
+        return;
     }
     UNROLL
     for (int v = 0; v < N; v++)
-        x[v] = v == N - 1 ? vf_load_last(value + v * VF_LANES, last, short_row)
-                          : vf_load(value + v * VF_LANES);
+        x[v] = pv_value(type, value, v, v == N - 1, short_row, last, scales, scale_at);
     UNROLL
     for (int r = 0; r < M; r++) {
         const vf w = vf_set1(weight[r][j]);
@@ -58,7 +102,7 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const int short_row, const f
 
 /* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
  * a vector (see vf_load_last). */
-ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
+ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
                             const struct pv_operands *o, int32_t begin, int32_t end) {
     const size_t last = o->last;
     const float *weight[MAX_BLOCK_ROWS];
@@ -79,16 +123,23 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const int short_row,
         }
     }
     const int64_t stride = o->value_stride;
-    const float *value = o->values + begin * stride;
-    const uintptr_t ahead = 12 * (uintptr_t)stride * sizeof(float); /* may leave the values */
-    int64_t j = begin;
-    for (; j + UNROLLED_STEPS <= end; j += UNROLLED_STEPS) {
+    const char *value = o->values + begin * stride;
+    const uintptr_t ahead = 12 * (uintptr_t)stride; /* may leave the values */
+    size_t scale_at[WIDE_VECTORS] = {0};
+    if (type == ATTN_I8) {
         UNROLL
-        for (int u = 0; u < UNROLLED_STEPS; u++, value += stride)
-            pv_key(M, N, short_row, weight, j + u, value, last, ahead, acc);
+        for (int v = 0; v < N; v++)
+            scale_at[v] = (o->column + (size_t)v * VF_LANES) / o->group;
+    }
+    int64_t j = begin;
+    const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : 2;
+    for (; j + steps <= end; j += steps) {
+        UNROLL
+        for (int u = 0; u < steps; u++, value += stride)
+            pv_key(M, N, type, short_row, weight, j + u, value, last, o, scale_at, ahead, acc);
     }
     for (; j < end; j++, value += stride)
-        pv_key(M, N, short_row, weight, j, value, last, ahead, acc);
+        pv_key(M, N, type, short_row, weight, j, value, last, o, scale_at, ahead, acc);
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;
@@ -186,13 +237,13 @@ static inline void pv_rows(pv_function *const *blocks, size_t most, const struct
 /* The whole tile, as many vectors of features at a time as suit the rows. blocks and most_rows as in
  * qk_panels; short_blocks for rows of values that are shorter than a vector. */
 static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
-                              pv_function *const *short_blocks, struct pv_operands o,
+                              pv_function *const *short_blocks, size_t bytes, struct pv_operands o,
                               const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
     const size_t most = (n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS) * VF_LANES;
-    for (size_t c = 0; c < v_dim; c += most, o.values += most, o.acc += most) {
+    for (size_t c = 0; c < v_dim; c += most, o.values += most * bytes, o.acc += most) {
         const size_t left = v_dim - c < most ? v_dim - c : most;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
-        o.last = left - v * VF_LANES;
+        o.last = left - v * VF_LANES, o.column = c;
         pv_rows(v_dim < VF_LANES ? short_blocks : blocks[v], most_rows[v], &o, visible, n_rows);
     }
 }

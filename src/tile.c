@@ -6,6 +6,7 @@
 #include "integers.h"
 #include "storage.h"
 #include "tile_int8.h"
+#include "tile_stored.h"
 
 /* ---- The tile -------------------------------------------------------------------------------- */
 
@@ -235,8 +236,15 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
         products.qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
                             (size_t)(end - begin), dim, scale, w->scores + begin, stride);
     } else {
-        for (int64_t j = begin; j < end; j += KEY_CHUNK) {
-            const int64_t to = at_most(j + KEY_CHUNK, end);
+        attn_qk_stored *const qk_stored = products.is_dot ? NULL : attn_tile_qk_stored(job);
+        for (int64_t j = begin, to; j < end; j = to) {
+            struct attn_stored keys;
+            const int64_t n = qk_stored ? attn_tile_stored_keys(job, tile, j, end, &keys) : 0;
+            to = at_most(j + at_least(n, KEY_CHUNK), end);
+            if (n > 0) {
+                qk_stored(q, n_rows, &keys, (size_t)n, dim, scale, w->scores + j, stride);
+                continue;
+            }
             lay_out_keys(job, w, tile, &products, j, to, end);
             products.qk_strided(q, n_rows, w->widened, products.dim, (size_t)(to - j), dim, scale,
                                 w->scores + j, stride);
@@ -295,6 +303,8 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                     size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
                     const float *factor, float *acc, size_t acc_stride) =
         dot ? dot->pv_tile : job->kernels->pv_tile;
+    if (!dot && !tile->values && attn_tile_stored_values(job, w, block, tile, sight, factor, acc))
+        return;
     if (dot)
         dot->narrow_weights(w->scores, stride, n_rows, sight->visible);
     if (tile->values) {

@@ -4,4 +4,5 @@
 #include "avx2.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS(avx2, 9);
+ATTN_DEFINE_STORED_KERNELS(avx2);
+ATTN_DEFINE_KERNELS(avx2, 9, &stored_kernels_avx2);

@@ -9,7 +9,7 @@
 
 #define BLOCK(M, N)                                                                                \
     NEVER_INLINE void block_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, 0, o, begin, end);                                                          \
+        pv_block(M, N, ATTN_F32, 0, o, begin, end);                                                \
     }
 #define NAME(M, N) block_##M##x##N,
 UP_TO_12(BLOCK, 1)
@@ -20,7 +20,7 @@ UP_TO_2(BLOCK, 4)
 /* Rows of fewer than 8 values. */
 #define SHORT(M, N)                                                                                \
     NEVER_INLINE void short_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, 1, o, begin, end);                                                          \
+        pv_block(M, N, ATTN_F32, 1, o, begin, end);                                                \
     }
 #define SHORT_NAME(M, N) short_##M##x##N,
 UP_TO_12(SHORT, 1)
@@ -35,12 +35,12 @@ static void pv_ranges(const float *weights, size_t weight_stride,
     static const size_t most_rows[WIDE_VECTORS] = {12, 6, 2, 2};
     const struct pv_operands tile = {.weights = weights,
                                      .weight_stride = weight_stride,
-                                     .values = values,
-                                     .value_stride = value_stride,
+                                     .values = (const char *)values,
+                                     .value_stride = value_stride * (int64_t)sizeof *values,
                                      .factor = factor,
                                      .acc = acc,
                                      .acc_stride = acc_stride};
-    pv_columns(blocks, most_rows, short_blocks, tile, visible, n_rows, v_dim);
+    pv_columns(blocks, most_rows, short_blocks, sizeof *values, tile, visible, n_rows, v_dim);
 }
 
 void attn_pv_tile_f32_avx2(const float *weights, size_t weight_stride,

@@ -7,6 +7,7 @@
 #include "transpose.h"
 
 #include "qk_broadcast.h"
+#include "qk_few_rows.h"
 #include "qk_transposed.h"
 
 enum { PANEL = MAX_BLOCK_VECTORS * VF_LANES };
@@ -35,8 +36,4 @@ void attn_qk_packed_f32_avx2(const float *const *q, size_t n_rows, const void *p
               score_stride);
 }
 
-void attn_qk_strided_f32_avx2(const float *const *q, size_t n_rows, const float *keys,
-                              int64_t stride, size_t n_keys, size_t dim, float scale, float *scores,
-                              size_t score_stride) {
-    strided_rows(q, n_rows, keys, stride, n_keys, dim, scale, scores, score_stride);
-}
+DEFINE_QK_STRIDED(attn_qk_strided_f32_avx2)

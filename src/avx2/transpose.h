@@ -46,4 +46,21 @@ ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_ke
     out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(ab_high, cd_high));
 }
 
+/* The same of 4 lanes of two halves each: out[f * 8 + j] = half f of key j, f < 8. */
+ALWAYS_INLINE void transpose_halves(const float *keys, int64_t stride, size_t n_keys,
+                                    uint16_t *out) {
+    const __m256i a = _mm256_castps_si256(load_key_pair(keys, stride, 0, n_keys, 4));
+    const __m256i b = _mm256_castps_si256(load_key_pair(keys, stride, 1, n_keys, 4));
+    const __m256i c = _mm256_castps_si256(load_key_pair(keys, stride, 2, n_keys, 4));
+    const __m256i d = _mm256_castps_si256(load_key_pair(keys, stride, 3, n_keys, 4));
+    const __m256i ab_low = _mm256_unpacklo_epi16(a, b), ab_high = _mm256_unpackhi_epi16(a, b);
+    const __m256i cd_low = _mm256_unpacklo_epi16(c, d), cd_high = _mm256_unpackhi_epi16(c, d);
+    const __m256i x[4] = {
+        _mm256_unpacklo_epi32(ab_low, cd_low), _mm256_unpackhi_epi32(ab_low, cd_low),
+        _mm256_unpacklo_epi32(ab_high, cd_high), _mm256_unpackhi_epi32(ab_high, cd_high)};
+    UNROLL
+    for (int i = 0; i < 4; i++) /* quarters: keys 0 .. 3 of two features, then keys 4 .. 7 */
+        _mm256_storeu_si256((__m256i *)(out + 16 * i), _mm256_permute4x64_epi64(x[i], 0xd8));
+}
+
 #endif

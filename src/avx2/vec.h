@@ -165,6 +165,20 @@ static inline vf vf_load_bf16(const uint16_t *p) {
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+
+/* Element i of each lane of storage (see struct attn_stored_keys), as these do. */
+static inline vf vf_bf16_of_lanes(vf lanes, size_t i) {
+    const __m256i x = _mm256_castps_si256(lanes);
+    return _mm256_castsi256_ps(i ? _mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000))
+                                 : _mm256_slli_epi32(x, 16));
+}
+static inline vf vf_i8_of_lanes(vf lanes, size_t i) {
+    __m256i x = _mm256_castps_si256(lanes);
+    if (i < 3)
+        x = _mm256_slli_epi32(x, 24 - 8 * (int)i);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(x, 24));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }

@@ -7,5 +7,6 @@
 #include "kernel_set.h"
 
 ATTN_DECLARE_KERNELS(avx512)
+ATTN_DECLARE_STORED_KERNELS(avx512)
 
 #endif

@@ -4,4 +4,5 @@
 #include "avx512.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS(avx512, 13);
+ATTN_DEFINE_STORED_KERNELS(avx512);
+ATTN_DEFINE_KERNELS(avx512, 13, &stored_kernels_avx512);

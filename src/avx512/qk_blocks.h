@@ -10,6 +10,7 @@
 #include "transpose.h"
 
 #include "qk_broadcast.h"
+#include "qk_few_rows.h"
 #include "qk_transposed.h"
 
 enum { PANEL = MAX_BLOCK_VECTORS * VF_LANES };

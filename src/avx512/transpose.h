@@ -46,4 +46,24 @@ ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_ke
     out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high));
 }
 
+/* The same of 4 lanes of two halves each: out[f * 16 + j] = half f of key j, f < 8. Halves of two
+ * keys meet in an unpacking, those of all 16 in a permutation of such pairs. */
+ALWAYS_INLINE void transpose_halves(const float *keys, int64_t stride, size_t n_keys,
+                                    uint16_t *out) {
+    const __m512i a = _mm512_castps_si512(load_key_quarter(keys, stride, 0, n_keys, 4));
+    const __m512i b = _mm512_castps_si512(load_key_quarter(keys, stride, 1, n_keys, 4));
+    const __m512i c = _mm512_castps_si512(load_key_quarter(keys, stride, 2, n_keys, 4));
+    const __m512i d = _mm512_castps_si512(load_key_quarter(keys, stride, 3, n_keys, 4));
+    const __m512i ab_low = _mm512_unpacklo_epi16(a, b), ab_high = _mm512_unpackhi_epi16(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi16(c, d), cd_high = _mm512_unpackhi_epi16(c, d);
+    const __m512i even =
+        _mm512_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28, 1, 17, 5, 21, 9, 25, 13, 29);
+    const __m512i odd =
+        _mm512_setr_epi32(2, 18, 6, 22, 10, 26, 14, 30, 3, 19, 7, 23, 11, 27, 15, 31);
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi32(ab_low, even, cd_low));
+    _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi32(ab_low, odd, cd_low));
+    _mm512_storeu_si512(out + 64, _mm512_permutex2var_epi32(ab_high, even, cd_high));
+    _mm512_storeu_si512(out + 96, _mm512_permutex2var_epi32(ab_high, odd, cd_high));
+}
+
 #endif

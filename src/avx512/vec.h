@@ -160,6 +160,20 @@ static inline vf vf_load_bf16(const uint16_t *p) {
 static inline vf vf_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+
+/* Element i of each lane of storage (see struct attn_stored_keys), as these do. */
+static inline vf vf_bf16_of_lanes(vf lanes, size_t i) {
+    const __m512i x = _mm512_castps_si512(lanes);
+    return _mm512_castsi512_ps(i ? _mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))
+                                 : _mm512_slli_epi32(x, 16));
+}
+static inline vf vf_i8_of_lanes(vf lanes, size_t i) {
+    __m512i x = _mm512_castps_si512(lanes);
+    if (i < 3)
+        x = _mm512_slli_epi32(x, 24 - 8 * (unsigned)i);
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(x, 24));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }

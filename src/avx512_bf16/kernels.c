@@ -6,4 +6,6 @@
 #include "required_features.h"
 
 ATTN_DEFINE_DOT_KERNELS(avx512, avx512_bf16, ATTN_BF16, 2);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9, &dot_kernels_avx512_bf16, NULL);
+ATTN_DEFINE_STORED_KERNELS(avx512);
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 9, &stored_kernels_avx512, &dot_kernels_avx512_bf16,
+                       NULL);

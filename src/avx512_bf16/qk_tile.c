@@ -12,8 +12,4 @@ void attn_qk_packed_avx512_bf16(const float *const *q, size_t n_rows, const void
     qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
 }
 
-void attn_qk_strided_avx512_bf16(const float *const *q, size_t n_rows, const float *keys,
-                                 int64_t stride, size_t n_keys, size_t dim, float scale,
-                                 float *scores, size_t score_stride) {
-    strided_rows(q, n_rows, keys, stride, n_keys, dim, scale, scores, score_stride);
-}
+DEFINE_QK_STRIDED(attn_qk_strided_avx512_bf16)

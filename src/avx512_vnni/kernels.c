@@ -6,4 +6,6 @@
 #include "required_features.h"
 
 ATTN_DEFINE_INT8_TABLE(avx512_vnni);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 9, NULL, &int8_kernels_avx512_vnni);
+ATTN_DEFINE_STORED_KERNELS(avx512);
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 9, &stored_kernels_avx512, NULL,
+                       &int8_kernels_avx512_vnni);

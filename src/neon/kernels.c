@@ -4,4 +4,4 @@
 #include "neon.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS(neon, 8);
+ATTN_DEFINE_KERNELS(neon, 8, NULL);

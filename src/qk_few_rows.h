@@ -1,0 +1,204 @@
+/* Scores of a few rows from keys where they lie, which are turned in registers and used at once by
+ * all rows: a decode step is as fast as the keys can be read once. Keys of other types are turned as
+ * 32-bit lanes, and a lane's features become f32 one after the other.
+ *
+ * For instruction sets that broadcast queries from memory; on the vectors of vec.h and the
+ * transpositions of transpose.h, which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or
+ * 12. What is called a feature of f32 here is a lane of lanes.h.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_QK_FEW_ROWS_H
+#define ATTN_QK_FEW_ROWS_H
+
+#include <stdint.h>
+
+#include "kernels.h"
+#include "lanes.h"
+#include "qk_transposed.h"
+#include "row_blocks.h"
+#include "unroll.h"
+
+/* ---- Four lanes of a vector of keys ---------------------------------------------------------- */
+
+enum { HALVES = 8 }; /* in four lanes */
+
+struct turned_keys {
+    vf lane[4];
+    uint16_t half[HALVES * VF_LANES]; /* of f16: its conversion wants them together, in memory */
+    vf scale;                         /* of int8 */
+};
+
+/* Features of a lane. */
+ALWAYS_INLINE size_t per_lane(const attn_type type) {
+    return type == ATTN_F32 ? 1 : type == ATTN_I8 ? 4 : 2;
+}
+
+/* Only the first n_keys keys and the first n_lanes lanes are read; all four if not f32. */
+ALWAYS_INLINE void turn_keys(const attn_type type, const float *lanes, int64_t stride,
+                             size_t n_keys, size_t n_lanes, struct turned_keys *x) {
+    if (type != ATTN_F16) {
+        transpose_keys(lanes, stride, n_keys, type == ATTN_F32 ? n_lanes : 4, x->lane);
+        return;
+    }
+    transpose_halves(lanes, stride, n_keys, x->half);
+#if defined(__GNUC__)
+    /* Loads by a conversion take no turn on the port that shuffles; extracting would. */
+    __asm__("" : "+m"(x->half));
+#endif
+}
+
+/* Feature i of all keys in f32: exact, of int8 the product with its scale, rounded once. */
+ALWAYS_INLINE vf feature(const attn_type type, const struct turned_keys *x, const size_t i) {
+    switch (type) {
+    case ATTN_F16:
+        return vf_load_f16(x->half + i * VF_LANES);
+    case ATTN_BF16:
+        return vf_bf16_of_lanes(x->lane[i / 2], i % 2);
+    case ATTN_I8:
+        return vf_mul(vf_i8_of_lanes(x->lane[i / 4], i % 4), x->scale);
+    default:
+        return x->lane[i];
+    }
+}
+
+/* The scales of n_keys keys, 0 for others. */
+static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_keys) {
+    float x[VF_LANES] = {0};
+    if (stride == 1 && n_keys == VF_LANES)
+        return vf_load(scales);
+    for (size_t i = 0; i < n_keys; i++)
+        x[i] = scales[(int64_t)i * stride];
+    return vf_load(x);
+}
+
+/* ---- A block of rows ------------------------------------------------------------------------- */
+
+/* M rows against the vector of keys from key j on, of which n_keys are there; n_next come after
+ * them. In the order of arithmetic of qk_broadcast.h. n_lanes: of a key. */
+ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float *const *q,
+                                 const struct attn_stored *keys, size_t j, size_t n_keys,
+                                 size_t n_next, size_t n_lanes, float scale, float *scores,
+                                 size_t score_stride) {
+    const int64_t stride = keys->stride / (int64_t)per_lane(type);
+    const float *const lanes = (const float *)keys->at + (int64_t)j * stride, *scales = NULL;
+    const float *row[MAX_STRIDED_ROWS];
+    vf acc[MAX_STRIDED_ROWS];
+    struct turned_keys x;
+    x.scale = vf_set1(0.0f);
+    UNROLL
+    for (int r = 0; r < M; r++)
+        row[r] = q[r], acc[r] = vf_set1(0.0f);
+    size_t c = 0, group_end = 0;
+    if (type == ATTN_I8)
+        scales = keys->scales + (int64_t)j * keys->scale_stride;
+#define SCALES_AT(c)                                                                               \
+    do {                                                                                           \
+        if (type == ATTN_I8 && (c) == group_end) {                                                 \
+            x.scale = scales_of_keys(scales, keys->scale_stride, n_keys);                          \
+            scales++, group_end += keys->group / 4;                                                \
+        }                                                                                          \
+    } while (0)
+#define ROWS_OF_FEATURE(f)                                                                         \
+    do {                                                                                           \
+        const vf key = feature(type, &x, f);                                                       \
+        UNROLL                                                                                     \
+        for (int r = 0; r < M; r++)                                                                \
+            acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
+    } while (0)
+    if (n_keys == VF_LANES) {
+        struct lines_ahead ahead = lines_ahead(lanes, stride, n_next, n_lanes);
+        for (; c + 4 <= n_lanes; c += 4) {
+            if (M == 1)
+                prefetch_column(lanes, stride, n_next, c);
+            else
+                prefetch_lines(ahead);
+            SCALES_AT(c);
+            turn_keys(type, lanes + c, stride, VF_LANES, 4, &x);
+            UNROLL
+            for (size_t f = 0; f < 4 * per_lane(type); f++)
+                ROWS_OF_FEATURE(f);
+        }
+    }
+    for (; (type == ATTN_F32 || M == 1) && c < n_lanes; c += 4) {
+        const size_t features = (n_lanes - c < 4 ? n_lanes - c : 4) * per_lane(type);
+        SCALES_AT(c);
+        turn_keys(type, lanes + c, stride, n_keys, features, &x);
+        if (type == ATTN_F32) {
+            for (size_t f = 0; f < features; f++)
+                ROWS_OF_FEATURE(f);
+        } else {
+            UNROLL
+            for (size_t f = 0; f < 4 * per_lane(type); f++)
+                ROWS_OF_FEATURE(f);
+        }
+    }
+#undef SCALES_AT
+#undef ROWS_OF_FEATURE
+    UNROLL
+    for (int r = 0; r < M; r++)
+        vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
+}
+
+typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t j,
+                              size_t n_keys, size_t n_next, size_t n_lanes, float scale,
+                              float *scores, size_t score_stride);
+
+#if MAX_STRIDED_ROWS == 12
+#define UP_TO_STRIDED UP_TO_12
+#else
+#define UP_TO_STRIDED UP_TO_8
+#endif
+
+/* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
+#define STRIDED_BLOCK(M, type)                                                                     \
+    NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct attn_stored *keys,  \
+                                           size_t j, size_t n_keys, size_t n_next, size_t n_lanes, \
+                                           float scale, float *scores, size_t score_stride) {      \
+        strided_block(M, type, q, keys, j, n_keys, n_next, n_lanes, scale, scores, score_stride);  \
+    }
+#define STRIDED_NAME(M, type) strided_##M##_##type,
+
+/* All rows and keys, by such blocks: the last keys, where they fill no vector, row by row if only the
+ * block of one row is made for that. */
+static inline void strided_rows(strided_function *const *blocks, const int last_by_row,
+                                const float *const *q, size_t n_rows,
+                                const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
+                                float scale, float *scores, size_t score_stride) {
+    for (size_t r = 0, m; r < n_rows; r += m) {
+        m = next_block(n_rows - r, MAX_STRIDED_ROWS);
+        for (size_t j = 0; j < n_keys; j += VF_LANES) {
+            const size_t left = n_keys - j;
+            const size_t n = left < VF_LANES ? left : VF_LANES;
+            const size_t next = left - n < VF_LANES ? left - n : VF_LANES;
+            float *s = scores + r * score_stride + j;
+            if (!last_by_row || n == VF_LANES)
+                blocks[m - 1](q + r, keys, j, n, next, n_lanes, scale, s, score_stride);
+            else
+                for (size_t i = 0; i < m; i++)
+                    blocks[0](q + r + i, keys, j, n, 0, n_lanes, scale, s + i * score_stride,
+                              score_stride);
+        }
+    }
+}
+
+/* qk_strided of f32, or of a set's lanes. */
+#define DEFINE_QK_STRIDED(name)                                                                    \
+    UP_TO_STRIDED(STRIDED_BLOCK, ATTN_F32)                                                         \
+    void name(const float *const *q, size_t n_rows, const float *keys, int64_t stride,             \
+              size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
+        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
+        const struct attn_stored stored = {.at = keys, .stride = stride};                          \
+        strided_rows(blocks, 0, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);     \
+    }
+
+/* A kernel of struct attn_stored_kernels. */
+#define DEFINE_QK_STORED(name, type)                                                               \
+    UP_TO_STRIDED(STRIDED_BLOCK, type)                                                             \
+    void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
+              size_t dim, float scale, float *scores, size_t score_stride) {                       \
+        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
+        strided_rows(blocks, 1, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,      \
+                     score_stride);                                                                \
+    }
+
+#endif

@@ -1,0 +1,110 @@
+/* The keys and values of a tile that a few rows meet as they are stored, without a copy in f32.
+ *
+ * SPDX-License-Identifier: MIT */
+#include "tile_stored.h"
+
+#include "integers.h"
+
+typedef void pv_stored(const float *weights, size_t weight_stride,
+                       const struct attn_visible *visible, size_t n_rows,
+                       const struct attn_stored *values, size_t v_dim, const float *factor,
+                       float *acc, size_t acc_stride);
+
+/* Features that share a scale of int8. */
+static int64_t group_of(int64_t group, int64_t dim) {
+    return group > 0 && group < dim ? group : dim;
+}
+
+static struct attn_stored stored_of(const struct attn_run *run, int64_t group) {
+    return (struct attn_stored){run->at, run->stride, run->scales, run->scale_stride,
+                                (size_t)group};
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+attn_qk_stored *attn_tile_qk_stored(const struct attn_job *job) {
+    const attn_problem *p = &job->c->p;
+    const struct attn_stored_kernels *stored = job->kernels->stored;
+    const int64_t four_lanes = 4 * (int64_t)sizeof(float) / attn_type_bytes(p->k.type);
+    if (!stored || p->qk_dim % four_lanes)
+        return NULL;
+    switch (p->k.type) {
+    case ATTN_F16:
+        return stored->qk_f16;
+    case ATTN_BF16:
+        return stored->qk_bf16;
+    case ATTN_I8:
+        return group_of(p->k_scales.group, p->qk_dim) % four_lanes ? NULL : stored->qk_i8;
+    default:
+        return NULL;
+    }
+}
+
+int64_t attn_tile_stored_keys(const struct attn_job *job, const struct attn_tile *tile,
+                              int64_t from, int64_t end, struct attn_stored *keys) {
+    const attn_problem *p = &job->c->p;
+    const struct attn_run run = attn_run_of(job->c, ATTN_KEYS, tile->batch, tile->kv_head,
+                                            tile->begin + from, tile->begin + end);
+    const int64_t n = run.n == end - from ? run.n : run.n / ATTN_PACK_STEP * ATTN_PACK_STEP;
+    if (n == 0 || !attn_are_lanes(p->k.type, run.at, run.stride, p->qk_dim))
+        return 0;
+    *keys = stored_of(&run, group_of(p->k_scales.group, p->qk_dim));
+    if (n < end - from) /* keys of one piece ask for each other */
+        attn_tile_ask(job, tile, ATTN_KEYS, from, from + n, end);
+    return n;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+/* The kernel for values of this type and shape, or null. */
+static pv_stored *pv_of(const struct attn_job *job) {
+    const attn_problem *p = &job->c->p;
+    const struct attn_stored_kernels *stored = job->kernels->stored;
+    if (!stored || p->v_dim % ATTN_STORED_STEP)
+        return NULL;
+    switch (p->v.type) {
+    case ATTN_F16:
+        return stored->pv_f16;
+    case ATTN_BF16:
+        return stored->pv_bf16;
+    case ATTN_I8:
+        return group_of(p->v_scales.group, p->v_dim) % ATTN_STORED_STEP ? NULL : stored->pv_i8;
+    default:
+        return NULL;
+    }
+}
+
+/* What a row without bits sees of columns [from, to), counted from `from`. */
+static struct attn_visible see_piece(struct attn_visible see, int64_t from, int64_t to) {
+    const struct attn_visible piece = {(int32_t)(at_least(see.begin, from) - from),
+                                       (int32_t)(at_most(see.end, to) - from),
+                                       (int32_t)(see.lifted - from), NULL};
+    return piece.begin < piece.end ? piece : (struct attn_visible){0, 0, 0, NULL};
+}
+
+bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scratch *w,
+                             const struct attn_rows *block, const struct attn_tile *tile,
+                             const struct attn_sight *sight, const float *factor, float *acc) {
+    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
+    const attn_problem *p = &job->c->p;
+    pv_stored *const pv = pv_of(job);
+    bool possible = pv != NULL;
+    for (int64_t r = 0; r < block->n; r++)
+        possible = possible && !sight->visible[r].bits;
+    for (int64_t j = sight->begin, to; possible && j < sight->end; j = to) {
+        const struct attn_run run = attn_run_of(job->c, ATTN_VALUES, tile->batch, tile->kv_head,
+                                                tile->begin + j, tile->begin + sight->end);
+        const struct attn_stored values = stored_of(&run, group_of(p->v_scales.group, p->v_dim));
+        struct attn_visible piece[ATTN_ROW_BLOCK];
+        to = j + run.n;
+        if (to < sight->end)
+            attn_tile_ask(job, tile, ATTN_VALUES, j, to, sight->end);
+        for (int64_t r = 0; r < block->n; r++)
+            piece[r] = see_piece(sight->visible[r], j, to);
+        pv(w->scores + j, job->plan->score_stride, piece, (size_t)block->n, &values,
+           (size_t)p->v_dim, factor, acc, job->plan->v_stride);
+        factor = keep;
+    }
+    return possible;
+}
