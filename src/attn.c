@@ -226,7 +226,7 @@ const char *attn_status_string(attn_status status) {
     case ATTN_ERROR_CU_Q:
         return "cu_q does not rise from 0 to q_len";
     case ATTN_ERROR_PAST_LEN:
-        return "a past_len is negative or beyond past_cap";
+        return "a past_len is negative or beyond past_cap, or keys in two pieces are not supported";
     case ATTN_ERROR_PAGE:
         return "a page or slot is outside the cache, or pages contradict other arguments";
     case ATTN_ERROR_MASK:

@@ -347,12 +347,14 @@ static attn_status check_table(const struct attn_checked *c, int64_t b, struct a
     return ATTN_OK;
 }
 
-/* What each batch has of its own. */
+/* What each batch has of its own; where none has, the first speaks for all. */
 static attn_status check_batches(const struct attn_checked *c, struct attn_sentence say) {
     const attn_problem *p = &c->p;
     const char *const needs = p->causal ? "causal" : p->alibi ? "alibi" : "a window";
     const bool has_positions = p->causal || p->alibi || c->left >= 0 || c->right >= 0;
-    for (int64_t b = 0; b < p->batch && !c->no_output; b++) {
+    const bool differ = p->past_len || p->kv_len || p->offset || p->cu_q || p->pages.table;
+    const int64_t batches = c->no_output ? 0 : differ || p->batch == 0 ? p->batch : 1;
+    for (int64_t b = 0; b < batches; b++) {
         const int64_t past = attn_past_len(c, b);
         if (past < 0 || past > p->past_cap)
             return fail(say, ATTN_ERROR_PAST_LEN,
