@@ -67,7 +67,7 @@ fi
 sanitizers='-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 variant 'gcc with sanitizers' "$isas" CC=gcc CFLAGS="$sanitizers"
 if [ $status = 0 ]; then
-    stage 'command line with sanitizers' env EMULATE= sh tests/cli.sh "$BUILD/gcc-with-sanitizers/attn"
+    stage 'command line with sanitizers' env EMULATE= ATTN_TEST_QUICK=1 sh tests/cli.sh "$BUILD/gcc-with-sanitizers/attn"
 fi
 
 # Criterion does not work under ThreadSanitizer, and gcc's OpenMP library gives it false alarms.
