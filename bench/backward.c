@@ -1,5 +1,7 @@
 /* backward/ISA/SHAPE: attn_backward() on one thread, against multiply-adds.
  * backward-cost/ISA/SHAPE: its time as a multiple of the forward call's.
+ * backward-cut/ISA/SHAPE: cut for four workers, whose tasks this thread runs one after the other; a
+ * single head then takes two passes.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -12,16 +14,22 @@ struct backward {
     struct workload forward;
     attn_gradient gradient;
     float *dout, *dq, *dk, *dv, *lse;
+    attn_executor *executor;
     void *workspace;
     size_t workspace_size;
 };
+
+static void run_in_turn(attn_executor *self, size_t n_tasks, attn_task task, void *arg) {
+    for (size_t i = 0; i < n_tasks; i++)
+        task(arg, i, i % self->n_workers);
+}
 
 static attn_output like(const attn_input *t, float *data) {
     return (attn_output){data, ATTN_F32, t->stride_batch, t->stride_head, t->stride_token};
 }
 
-static int make(struct backward *b, const struct shape *shape) {
-    *b = (struct backward){.gradient = attn_gradient_init()};
+static int make(struct backward *b, const struct shape *shape, attn_executor *executor) {
+    *b = (struct backward){.gradient = attn_gradient_init(), .executor = executor};
     if (workload_make(&b->forward, shape))
         return -1;
     attn_problem *p = &b->forward.problem;
@@ -37,7 +45,8 @@ static int make(struct backward *b, const struct shape *shape) {
     b->gradient.dq = like(&p->q, b->dq);
     b->gradient.dk = like(&p->k, b->dk);
     b->gradient.dv = like(&p->v, b->dv);
-    if (attn_backward_workspace_size(p, &b->gradient, 1, &b->workspace_size))
+    if (attn_backward_workspace_size(p, &b->gradient, executor ? executor->n_workers : 1,
+                                     &b->workspace_size))
         return -1;
     b->workspace = cli_allocate(b->workspace_size, 1);
     return b->workspace ? 0 : -1;
@@ -50,7 +59,7 @@ static void release(struct backward *b) {
 
 static void call(void *arg) {
     struct backward *b = arg;
-    attn_backward(&b->forward.problem, &b->gradient, b->workspace, b->workspace_size, NULL);
+    attn_backward(&b->forward.problem, &b->gradient, b->workspace, b->workspace_size, b->executor);
 }
 
 /* ---- Whether it is right --------------------------------------------------------------------- */
@@ -115,16 +124,19 @@ static int check(gbench_state *state, struct backward *b) {
 
 /* ---- Timing ---------------------------------------------------------------------------------- */
 
+enum way { ALONE, COST, CUT, WAYS };
+
 static void backward(gbench_state *state, const void *arg) {
     const struct bench_case *about = arg;
+    attn_executor in_turn = {sizeof in_turn, 4, run_in_turn};
     struct backward b;
-    if (make(&b, about->row)) {
+    if (make(&b, about->row, about->number == CUT ? &in_turn : NULL)) {
         gbench_fail(state, "not enough memory");
     } else if (bench_use(state, about) == 0 && bench_prepare(state, &b.forward, NULL) == 0 &&
                check(state, &b) == 0) {
         /* Five products where the forward call has two. */
         const struct work work = {call, &b, 2.5 * workload_flops(&b.forward)};
-        if (about->number) {
+        if (about->number == COST) {
             const struct work other = workload_work(&b.forward);
             bench_measure_cost(state, &work, &other, MEASURE_CPU, "time of the forward call", 1);
         } else {
@@ -142,18 +154,20 @@ void bench_add_backward(void) {
         struct shape shape;
     } shapes[] = {
         {BENCH_QUICK, {"full-2048-d128", 1, 8, 8, 2048, 2048, 128, 0}},
+        {BENCH_ALL, {"one-head-2048-d128", 1, 1, 1, 2048, 2048, 128, 0}},
         {BENCH_ALL, {"causal-1536-d64", 1, 8, 8, 1536, 1536, 64, 1}},
         {BENCH_ALL, {"gqa-causal-1024-d128", 1, 8, 2, 1024, 1024, 128, 1}},
         {BENCH_ALL, {"tiny-64", 1, 8, 8, 64, 64, 64, 0}},
     };
-    static const char *const names[] = {"backward/%s/%s", "backward-cost/%s/%s"};
+    static const char *const names[] = {"backward/%s/%s", "backward-cost/%s/%s",
+                                        "backward-cut/%s/%s"};
     const struct attn_kernels *const *sets = bench_kernel_sets();
     for (size_t i = 0; sets[i]; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-            for (int is_cost = 0; is_cost < 2; is_cost++) {
+            for (int way = ALONE; way < WAYS; way++) {
                 struct bench_case about = bench_case_of(sets[i], &shapes[s].shape);
-                about.number = is_cost;
-                bench_add(i == 0 ? shapes[s].set : BENCH_ALL, backward, about, names[is_cost],
-                          sets[i]->name, shapes[s].shape.name);
+                about.number = way;
+                bench_add(i == 0 && way != CUT ? shapes[s].set : BENCH_ALL, backward, about,
+                          names[way], sets[i]->name, shapes[s].shape.name);
             }
 }
