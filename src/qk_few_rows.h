@@ -73,7 +73,7 @@ static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_ke
 
 /* ---- A block of rows ------------------------------------------------------------------------- */
 
-/* M rows against the vector of keys from key j on, of which n_keys are there; n_next come after
+/* M rows against the vector of keys from key j on, of which n_keys are there. n_next come after
  * them. In the order of arithmetic of qk_broadcast.h. n_lanes: of a key. */
 ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float *const *q,
                                  const struct attn_stored *keys, size_t j, size_t n_keys,
@@ -106,10 +106,11 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
             acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
     } while (0)
     if (n_keys == VF_LANES) {
-        struct lines_ahead ahead = lines_ahead(lanes, stride, n_next, n_lanes);
+        const float *const next = n_next ? lanes + VF_LANES * stride : lanes;
+        struct lines_ahead ahead = lines_ahead(next, stride, n_next, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
             if (M == 1)
-                prefetch_column(lanes, stride, n_next, c);
+                prefetch_column(next, stride, c);
             else
                 prefetch_lines(ahead);
             SCALES_AT(c);
@@ -139,9 +140,23 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
         vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
 }
 
-typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t j,
-                              size_t n_keys, size_t n_next, size_t n_lanes, float scale,
-                              float *scores, size_t score_stride);
+typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t n_keys,
+                              size_t n_lanes, float scale, float *scores, size_t score_stride);
+
+/* M rows against all keys. Of types but f32 only a single row takes the last ones, where they fill
+ * no vector. */
+ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *const *q,
+                                const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
+                                float scale, float *scores, size_t score_stride) {
+    size_t j = 0;
+    for (; j + VF_LANES <= n_keys; j += VF_LANES) {
+        const size_t left = n_keys - j - VF_LANES;
+        strided_block(M, type, q, keys, j, VF_LANES, left < VF_LANES ? left : VF_LANES, n_lanes,
+                      scale, scores + j, score_stride);
+    }
+    if (j < n_keys && (M == 1 || type == ATTN_F32))
+        strided_block(M, type, q, keys, j, n_keys - j, 0, n_lanes, scale, scores + j, score_stride);
+}
 
 #if MAX_STRIDED_ROWS == 12
 #define UP_TO_STRIDED UP_TO_12
@@ -152,32 +167,30 @@ typedef void strided_function(const float *const *q, const struct attn_stored *k
 /* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
 #define STRIDED_BLOCK(M, type)                                                                     \
     NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct attn_stored *keys,  \
-                                           size_t j, size_t n_keys, size_t n_next, size_t n_lanes, \
-                                           float scale, float *scores, size_t score_stride) {      \
-        strided_block(M, type, q, keys, j, n_keys, n_next, n_lanes, scale, scores, score_stride);  \
+                                           size_t n_keys, size_t n_lanes, float scale,             \
+                                           float *scores, size_t score_stride) {                   \
+        strided_keys(M, type, q, keys, n_keys, n_lanes, scale, scores, score_stride);              \
     }
 #define STRIDED_NAME(M, type) strided_##M##_##type,
 
-/* All rows and keys, by such blocks: the last keys, where they fill no vector, row by row if only the
- * block of one row is made for that. */
-static inline void strided_rows(strided_function *const *blocks, const int last_by_row,
+/* All rows and keys, by such blocks. */
+ALWAYS_INLINE void strided_rows(const attn_type type, strided_function *const *blocks,
                                 const float *const *q, size_t n_rows,
                                 const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
                                 float scale, float *scores, size_t score_stride) {
+    const size_t whole = n_keys / VF_LANES * VF_LANES;
     for (size_t r = 0, m; r < n_rows; r += m) {
         m = next_block(n_rows - r, MAX_STRIDED_ROWS);
-        for (size_t j = 0; j < n_keys; j += VF_LANES) {
-            const size_t left = n_keys - j;
-            const size_t n = left < VF_LANES ? left : VF_LANES;
-            const size_t next = left - n < VF_LANES ? left - n : VF_LANES;
-            float *s = scores + r * score_stride + j;
-            if (!last_by_row || n == VF_LANES)
-                blocks[m - 1](q + r, keys, j, n, next, n_lanes, scale, s, score_stride);
-            else
-                for (size_t i = 0; i < m; i++)
-                    blocks[0](q + r + i, keys, j, n, 0, n_lanes, scale, s + i * score_stride,
-                              score_stride);
-        }
+        blocks[m - 1](q + r, keys, n_keys, n_lanes, scale, scores + r * score_stride, score_stride);
+        if (type == ATTN_F32 || m == 1 || whole == n_keys)
+            continue;
+        struct attn_stored last = *keys;
+        last.at = (const float *)last.at + (int64_t)whole * keys->stride / (int64_t)per_lane(type);
+        if (type == ATTN_I8)
+            last.scales += (int64_t)whole * keys->scale_stride;
+        for (size_t i = 0; i < m; i++)
+            blocks[0](q + r + i, &last, n_keys - whole, n_lanes, scale,
+                      scores + (r + i) * score_stride + whole, score_stride);
     }
 }
 
@@ -188,7 +201,8 @@ static inline void strided_rows(strided_function *const *blocks, const int last_
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
-        strided_rows(blocks, 0, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);     \
+        strided_rows(ATTN_F32, blocks, q, n_rows, &stored, n_keys, dim, scale, scores,             \
+                     score_stride);                                                                \
     }
 
 /* A kernel of struct attn_stored_kernels. */
@@ -197,7 +211,7 @@ static inline void strided_rows(strided_function *const *blocks, const int last_
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
-        strided_rows(blocks, 1, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,      \
+        strided_rows(type, blocks, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,   \
                      score_stride);                                                                \
     }
 
