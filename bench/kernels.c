@@ -136,9 +136,10 @@ static void merge_rows(void *arg) {
     t->kernels->merge_rows(MERGED_ROWS, t->dim, t->acc, t->m, t->l, t->acc_b, t->m_b, t->l_b,
                            t->dim);
 }
-static void scale_row(void *arg) {
+static void scale_rows(void *arg) {
+    static const float half = 0.5f;
     struct tile *t = arg;
-    t->kernels->scale_row(t->acc_b, 0.5f, t->dim, t->acc);
+    t->kernels->scale_rows(1, t->acc_b, 0, &half, t->dim, &t->acc);
 }
 
 enum held_against { MULTIPLY_ADDS, READING, CYCLES };
@@ -157,7 +158,7 @@ static const struct kernel kernels[] = {
     {"qk_strided", qk_strided, MULTIPLY_ADDS, 2.0 * FEW_ROWS *KEYS, 0, "multiply-adds, 4 rows"},
     {"pv_tile", pv_tile, MULTIPLY_ADDS, 2.0 * ROWS *KEYS, 0, "multiply-adds"},
     {"merge_rows", merge_rows, READING, 8.0 * MERGED_ROWS, 0, "reading both states"},
-    {"scale_row", scale_row, CYCLES, 1, 0, "elements per cycle"},
+    {"scale_rows", scale_rows, CYCLES, 1, 0, "elements per cycle"},
     {"softmax_rows", softmax_rows, CYCLES, 0, ROWS *KEYS, "elements per cycle, copied first"},
     {"gradient_rows", gradient_rows, CYCLES, 0, ROWS *KEYS, "elements per cycle, copied first"},
     {"dot", dot, CYCLES, 1, 0, "elements per cycle"},

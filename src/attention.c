@@ -25,14 +25,15 @@
 #include <math.h>
 
 #include "inspect.h"
+#include "integers.h"
 #include "storage.h"
 #include "tile.h"
 
-static void set_unseen(const struct attn_job *job, int64_t n_rows, struct attn_state state) {
+static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct attn_state *state) {
     for (int64_t r = 0; r < n_rows; r++)
-        state.m[r] = -INFINITY, state.l[r] = 0;
+        state->m[r] = -INFINITY, state->l[r] = 0;
     for (int64_t i = 0; i < n_rows * (int64_t)job->plan->v_stride; i++)
-        state.acc[i] = -0.0f;
+        state->acc[i] = -0.0f;
 }
 
 /* ---- One block of rows on one tile ----------------------------------------------------------- */
@@ -40,7 +41,7 @@ static void set_unseen(const struct attn_job *job, int64_t n_rows, struct attn_s
 /* Adds the tile to the state of the block, or begins the state with it. */
 static void attend_tile(const struct attn_job *job, const struct attn_scratch *w,
                         const struct attn_rows *rows, const struct attn_rows *block,
-                        struct attn_tile *tile, bool is_first, struct attn_state state) {
+                        struct attn_tile *tile, bool is_first, const struct attn_state *state) {
     struct attn_sight sight;
     float factor[ATTN_ROW_BLOCK];
     attn_tile_see(job, w, block, tile, &sight);
@@ -51,7 +52,7 @@ static void attend_tile(const struct attn_job *job, const struct attn_scratch *w
     }
     if (is_first)
         for (int64_t r = 0; r < block->n; r++)
-            state.m[r] = -INFINITY, state.l[r] = 0;
+            state->m[r] = -INFINITY, state->l[r] = 0;
     if (!tile->is_ready)
         attn_tile_make_ready(job, w, rows, tile);
     const int64_t begin = sight.begin / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
@@ -59,8 +60,8 @@ static void attend_tile(const struct attn_job *job, const struct attn_scratch *w
     attn_tile_cap(job, w, block, begin, sight.end);
     attn_tile_bias(job, w, block, tile, &sight, begin, sight.end);
     job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight.visible,
-                               state.m, state.l, factor);
-    attn_tile_values(job, w, block, tile, &sight, is_first ? NULL : factor, state.acc);
+                               state->m, state->l, factor);
+    attn_tile_values(job, w, block, tile, &sight, is_first ? NULL : factor, state->acc);
 }
 
 /* Asks for the share of the keys [begin, end) and their values that falls to rows from .. to of the
@@ -117,48 +118,62 @@ static void prefetch_output(const struct attn_job *job, const struct attn_rows *
 /* A sink is the last state of a row: m = sink, l = 1, acc = 0. sinks: room for the states of a
  * block. */
 static void merge_sinks(const struct attn_job *job, const struct attn_rows *block,
-                        struct attn_state state, struct attn_state sinks) {
+                        const struct attn_state *state, const struct attn_state *sinks) {
     set_unseen(job, block->n, sinks);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         if (job->c->p.sinks[row.head] == -INFINITY)
             continue;
-        const struct attn_state sink = attn_state_of_row(job, sinks, r);
+        const struct attn_state sink = attn_state_of_row(job, *sinks, r);
+        const struct attn_state of_row = attn_state_of_row(job, *state, r);
         *sink.m = job->c->p.sinks[row.head], *sink.l = 1;
         for (int64_t c = 0; c < job->c->p.v_dim; c++)
             sink.acc[c] = 0;
-        if (state.l[r] == 0) /* no key, or none above -inf, was seen, whatever the values hold */
-            set_unseen(job, 1, attn_state_of_row(job, state, r));
+        if (*of_row.l == 0) /* no key, or none above -inf, was seen, whatever the values hold */
+            set_unseen(job, 1, &of_row);
     }
-    job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, state.acc, state.m, state.l,
-                             sinks.acc, sinks.m, sinks.l, job->plan->v_stride);
+    job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, state->acc, state->m,
+                             state->l, sinks->acc, sinks->m, sinks->l, job->plan->v_stride);
+}
+
+static void write_lse(const struct attn_job *job, const struct attn_rows *block,
+                      const struct attn_state *state) {
+    struct attn_row row = attn_first_row(job, block);
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
+        const float m = state->m[r], l = state->l[r];
+        *attn_output_row(job, &job->c->p.lse, &row) = l > 0    ? m + logf(l)
+                                                      : l == 0 ? -INFINITY
+                                                               : NAN;
+    }
 }
 
 /* Merges the sinks into the complete state of a block, and writes its out and lse. */
 static void finish_block(const struct attn_job *job, const struct attn_rows *block,
-                         struct attn_state state, struct attn_state sinks) {
-    const attn_problem *p = &job->c->p;
-    if (p->sinks)
+                         const struct attn_state *state, const struct attn_state *sinks) {
+    const attn_output *t = &job->c->p.out;
+    const int64_t v_dim = job->c->p.v_dim, v_stride = (int64_t)job->plan->v_stride;
+    const bool is_f32 = t->type == ATTN_F32;
+    float factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
+    int64_t place[ATTN_ROW_BLOCK];
+    if (job->c->p.sinks)
         merge_sinks(job, block, state, sinks);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const struct attn_state at = attn_state_of_row(job, state, r);
-        const float l = *at.l;
-        const int64_t place = attn_output_at(job, &p->out, &row);
-        float *out = p->out.type == ATTN_F32 ? (float *)p->out.data + place : at.acc;
-        if (l > 0)
-            job->kernels->scale_row(at.acc, 1 / l, (size_t)p->v_dim, out);
-        else /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
-            for (int64_t c = 0; c < p->v_dim; c++)
-                out[c] = l == 0 ? 0 : NAN;
-        if (p->out.type != ATTN_F32)
-            attn_narrow_row(p->out.type, job->kernels, out, p->v_dim,
-                            (uint16_t *)p->out.data + place);
-        if (p->lse.data)
-            *attn_output_row(job, &p->lse, &row) = l > 0    ? *at.m + logf(l)
-                                                   : l == 0 ? -INFINITY
-                                                            : NAN;
+        place[r] = attn_output_at(job, t, &row);
+        out[r] = is_f32 ? (float *)t->data + place[r] : state->acc + r * v_stride;
+        factor[r] = 1 / state->l[r];
     }
+    job->kernels->scale_rows((size_t)block->n, state->acc, job->plan->v_stride, factor,
+                             (size_t)v_dim, out);
+    for (int64_t r = 0; r < block->n; r++)
+        if (!(state->l[r] > 0))
+            /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
+            for (int64_t c = 0; c < v_dim; c++)
+                out[r][c] = state->l[r] == 0 ? 0 : NAN;
+    for (int64_t r = 0; !is_f32 && r < block->n; r++)
+        attn_narrow_row(t->type, job->kernels, out[r], v_dim, (uint16_t *)t->data + place[r]);
+    if (job->c->p.lse.data)
+        write_lse(job, block, state);
 }
 
 /* ---- A task's rows on one span --------------------------------------------------------------- */
@@ -166,59 +181,59 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
 /* The outputs of so few rows are in cache already. */
 enum { FEW_ROWS = 128 };
 
-/* One block of rows on the tile of nominal keys [begin, begin + tile_keys) of span s. The block's
+/* One block of rows on the tile of nominal keys [begin, begin + tile_keys) of a span. The block's
  * first span goes straight into w->run, later ones into w->span and from there into w->run, with
  * its last tile the block is finished. Where `split` is not null, it gets the span's state instead
  * and nothing is finished. */
 static void attend_block(const struct attn_job *job, const struct attn_scratch *w,
-                         const struct attn_rows *rows, const struct attn_rows *block, int64_t s,
-                         int64_t begin, struct attn_tile *tile, const struct attn_state *split) {
+                         const struct attn_rows *rows, const struct attn_rows *block,
+                         const struct attn_key_range *span, int64_t begin, struct attn_tile *tile,
+                         const struct attn_state *split) {
     const int64_t tile_keys = job->plan->tile_keys, r = block->first - rows->first;
-    const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, block);
-    const struct attn_key_range keys = attn_range_clip(all, span.begin, span.end);
+    const struct attn_key_range keys = attn_range_clip(block->keys, span->begin, span->end);
     if (keys.begin >= begin + tile_keys || keys.end <= begin || keys.begin >= keys.end)
         return;
-    const bool is_direct = split || attn_span_of(all.begin) == s;
+    const bool is_direct = split || block->keys.begin >= span->begin;
     /* Spans of a single tile need no place for more than one block at a time, and a small one
      * stays in cache. */
-    const int64_t slot = span.end - span.begin <= tile_keys ? 0 : r;
+    const int64_t slot = span->end - span->begin <= tile_keys ? 0 : r;
     const struct attn_state run = attn_state_of_row(job, split ? *split : w->run, r);
     const struct attn_state own = attn_state_of_row(job, w->span, slot);
     const bool is_last = !split && keys.end <= begin + tile_keys;
-    if (is_last && all.end <= span.end && rows->n > FEW_ROWS)
+    const bool is_finished = is_last && block->keys.end <= span->end;
+    if (is_finished && rows->n > FEW_ROWS)
         prefetch_output(job, block);
-    attend_tile(job, w, rows, block, tile, keys.begin >= begin, is_direct ? run : own);
-    if (!is_last)
-        return;
-    if (!is_direct)
+    attend_tile(job, w, rows, block, tile, keys.begin >= begin, is_direct ? &run : &own);
+    if (is_last && !is_direct)
         job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,
                                  own.acc, own.m, own.l, job->plan->v_stride);
-    if (all.end <= span.end)
-        finish_block(job, block, run, own);
+    if (is_finished)
+        finish_block(job, block, &run, &own);
 }
 
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,
                         const struct attn_rows *rows, int64_t s, const struct attn_state *split) {
-    const int64_t tile_keys = job->plan->tile_keys;
-    const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, rows);
+    const int64_t tile_keys = job->plan->tile_keys; /* a power of two */
+    const struct attn_key_range span = attn_span(s), all = rows->keys;
     const struct attn_key_range seen = attn_range_clip(all, span.begin, span.end);
-    for (int64_t begin = span.begin + (seen.begin - span.begin) / tile_keys * tile_keys;
-         begin < seen.end; begin += tile_keys) {
+    const bool packs = attn_packs(job, rows);
+    for (int64_t begin = span.begin + ((seen.begin - span.begin) & -tile_keys); begin < seen.end;
+         begin += tile_keys) {
         const struct attn_key_range here = attn_range_clip(seen, begin, begin + tile_keys);
         const struct attn_key_range next =
             attn_range_clip(all, begin + tile_keys, begin + 2 * tile_keys);
-        struct attn_tile tile = attn_tile_of(
-            job, rows, begin + (here.begin - begin) / ATTN_SCORE_PAD * ATTN_SCORE_PAD, here.end);
+        struct attn_tile tile =
+            attn_tile_of(job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end);
         for (int64_t r = 0; r < rows->n;) {
-            const struct attn_rows block = attn_row_block(rows, r);
-            if (next.begin < next.end && attn_packs(job, rows))
+            const struct attn_rows block = attn_row_block(job, rows, r);
+            if (packs && next.begin < next.end)
                 prefetch_keys(job, rows, next.begin, next.end, r, r + block.n);
             r += block.n;
-            if (r < rows->n) {
-                const struct attn_rows following = attn_row_block(rows, r);
+            if (r < rows->n && job->c->p.mask.type != ATTN_MASK_NONE) {
+                const struct attn_rows following = attn_row_block(job, rows, r);
                 prefetch_mask(job, &following, tile.begin, tile.end);
             }
-            attend_block(job, w, rows, &block, s, begin, &tile, split);
+            attend_block(job, w, rows, &block, &span, begin, &tile, split);
         }
     }
 }
@@ -226,9 +241,9 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
 /* ---- Tasks ----------------------------------------------------------------------------------- */
 
 static void inspect(const struct attn_job *job, const struct attn_scratch *w,
-                    const struct attn_rows *rows, struct attn_state state) {
+                    const struct attn_rows *rows, const struct attn_state *state) {
     if (job->c->p.weights.data || job->c->p.scores.data)
-        attn_inspect(job, w, rows, state);
+        attn_inspect(job, w, rows, *state);
 }
 
 /* Blocks that see no key at all, which no span will meet. Both ends of a row's range grow with the
@@ -236,21 +251,27 @@ static void inspect(const struct attn_job *job, const struct attn_scratch *w,
 static void finish_blind_blocks(const struct attn_job *job, const struct attn_scratch *w,
                                 const struct attn_rows *rows) {
     for (int64_t r = 0; r < rows->n;) {
-        const struct attn_rows block = attn_row_block(rows, r);
-        const struct attn_key_range keys = attn_keys_of_rows(job, &block);
-        if (keys.begin >= keys.end) {
+        const struct attn_rows block = attn_row_block(job, rows, r);
+        if (block.keys.begin >= block.keys.end) {
             const struct attn_state run = attn_state_of_row(job, w->run, r);
-            set_unseen(job, block.n, run);
-            finish_block(job, &block, run, w->span);
+            set_unseen(job, block.n, &run);
+            finish_block(job, &block, &run, &w->span);
         }
         r += block.n;
     }
 }
 
-static bool sees_some(const struct attn_job *job, const struct attn_rows *rows, int64_t r) {
-    const struct attn_key_range keys =
-        attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, r));
-    return keys.begin < keys.end;
+/* Whether some row of a task may see no key. */
+static bool may_be_blind(const struct attn_job *job, const struct attn_rows *rows) {
+    if (job->c->same_keys)
+        return rows->keys.begin >= rows->keys.end;
+    for (int64_t r = 0; r < rows->n; r += at_least(rows->n - 1, 1)) {
+        const struct attn_key_range keys =
+            attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, r));
+        if (keys.begin >= keys.end)
+            return true;
+    }
+    return false;
 }
 
 /* All spans of a row task, one after the other. */
@@ -258,13 +279,13 @@ static void attend_rows(void *arg, size_t index, size_t worker) {
     const struct attn_job *job = arg;
     const struct attn_scratch w = attn_scratch_of(job, worker);
     const struct attn_rows rows = attn_plan_rows(job->c, job->plan, (int64_t)index);
-    if (!sees_some(job, &rows, 0) || !sees_some(job, &rows, rows.n - 1))
+    if (may_be_blind(job, &rows))
         finish_blind_blocks(job, &w, &rows);
-    const struct attn_key_range seen = attn_keys_of_rows(job, &rows);
+    const struct attn_key_range seen = rows.keys;
     if (seen.begin < seen.end)
         for (int64_t s = attn_span_of(seen.begin); s <= attn_span_of(seen.end - 1); s++)
             attend_span(job, &w, &rows, s, NULL);
-    inspect(job, &w, &rows, w.run);
+    inspect(job, &w, &rows, &w.run);
 }
 
 static struct attn_state split_state(const struct attn_job *job, int64_t row_task, int64_t span) {
@@ -279,12 +300,12 @@ static void attend_one_span(void *arg, size_t index, size_t worker) {
     const int64_t row_task = (int64_t)index / job->plan->spans;
     const int64_t s = (int64_t)index % job->plan->spans;
     const struct attn_rows rows = attn_plan_rows(job->c, job->plan, row_task);
-    const struct attn_key_range span = attn_span(s), all = attn_keys_of_rows(job, &rows);
-    const struct attn_key_range seen = attn_range_clip(all, span.begin, span.end);
+    const struct attn_key_range span = attn_span(s);
+    const struct attn_key_range seen = attn_range_clip(rows.keys, span.begin, span.end);
     if (seen.begin >= seen.end)
         return; /* round two leaves it out */
     const struct attn_state state = split_state(job, row_task, s);
-    set_unseen(job, rows.n, state); /* some rows may see nothing of it */
+    set_unseen(job, rows.n, &state); /* some rows may see nothing of it */
     attend_span(job, &w, &rows, s, &state);
 }
 
@@ -293,10 +314,10 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
     const struct attn_job *job = arg;
     const struct attn_scratch w = attn_scratch_of(job, worker);
     const struct attn_rows rows = attn_plan_rows(job->c, job->plan, (int64_t)index);
-    const struct attn_key_range seen = attn_keys_of_rows(job, &rows);
+    const struct attn_key_range seen = rows.keys;
     struct attn_state run = w.run;
     if (seen.begin >= seen.end) {
-        set_unseen(job, rows.n, run);
+        set_unseen(job, rows.n, &run);
     } else {
         const int64_t first = attn_span_of(seen.begin), last = attn_span_of(seen.end - 1);
         run = split_state(job, (int64_t)index, first);
@@ -307,11 +328,12 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
         }
     }
     for (int64_t r = 0; r < rows.n;) {
-        const struct attn_rows block = attn_row_block(&rows, r);
-        finish_block(job, &block, attn_state_of_row(job, run, r), w.span);
+        const struct attn_rows block = attn_row_block(job, &rows, r);
+        const struct attn_state state = attn_state_of_row(job, run, r);
+        finish_block(job, &block, &state, &w.span);
         r += block.n;
     }
-    inspect(job, &w, &rows, run);
+    inspect(job, &w, &rows, &run);
 }
 
 static void run_here(size_t n_tasks, attn_task task, void *arg) {
@@ -330,7 +352,9 @@ void attn_attend(const struct attn_checked *c, const struct attn_plan *plan,
                  const struct attn_kernels *kernels, void *workspace, attn_executor *executor) {
     const size_t n_workers = executor ? executor->n_workers : 1;
     float *base = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-    struct attn_job job = {c, plan, kernels, base, base + n_workers * plan->worker_floats};
+    struct attn_job job = {.c = c, .plan = plan, .kernels = kernels, .workers = base};
+    job.products = attn_products_of(c, kernels);
+    job.states = base + n_workers * plan->worker_floats;
     if (plan->split) {
         run(executor, (size_t)(plan->row_tasks * plan->spans), attend_one_span, &job);
         run(executor, (size_t)plan->row_tasks, merge_spans, &job);

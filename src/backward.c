@@ -180,8 +180,9 @@ static void add_pairs(const struct backward_job *job, const struct backward_scra
 static void store_row(const struct backward_job *job, const attn_output *t, int64_t at, float *x,
                       float scale, int64_t n) {
     const bool is_f32 = t->type == ATTN_F32;
+    float *const out = is_f32 ? (float *)t->data + at : x;
     if (scale != 1 || is_f32)
-        job->kernels->scale_row(x, scale, (size_t)n, is_f32 ? (float *)t->data + at : x);
+        job->kernels->scale_rows(1, x, 0, &scale, (size_t)n, &out);
     if (!is_f32)
         attn_narrow_row(t->type, job->kernels, x, n, (uint16_t *)t->data + at);
 }

@@ -43,9 +43,11 @@ static void write_weights(const struct attn_job *job, const struct attn_scratch 
         const float *weights = w->scores + r * (int64_t)job->plan->score_stride;
         float *out = attn_output_row(job, &job->c->p.weights, &row) + tile->begin;
         const float factor_of_row = state.l[r] == 0 ? 0 : 1 / state.l[r];
-        if (!see.bits)
-            job->kernels->scale_row(weights + see.begin, factor_of_row,
-                                    (size_t)(see.end - see.begin), out + see.begin);
+        if (!see.bits) {
+            float *const from = out + see.begin;
+            job->kernels->scale_rows(1, weights + see.begin, 0, &factor_of_row,
+                                     (size_t)(see.end - see.begin), &from);
+        }
         for (int64_t j = see.begin; see.bits && j < see.end; j++)
             if (is_visible(see, j))
                 out[j] = weights[j] * factor_of_row;
@@ -99,14 +101,14 @@ void attn_inspect(const struct attn_job *job, const struct attn_scratch *w,
     const int64_t tile_keys = job->plan->tile_keys;
     struct attn_key_range keys = {0, attn_key_count(job->c, rows->batch)};
     if (!p->scores.data)
-        keys = attn_keys_of_rows(job, rows);
+        keys = rows->keys;
     keys.begin = keys.begin / tile_keys * tile_keys;
     for (int64_t begin = keys.begin; begin < keys.end; begin += tile_keys) {
         const int64_t end = begin + tile_keys < keys.end ? begin + tile_keys : keys.end;
         struct attn_tile tile = attn_tile_of(job, rows, begin, end);
         attn_tile_make_ready(job, w, rows, &tile);
         for (int64_t r = 0; r < rows->n;) {
-            const struct attn_rows block = attn_row_block(rows, r);
+            const struct attn_rows block = attn_row_block(job, rows, r);
             inspect_block(job, w, &block, &tile, attn_state_of_row(job, state, r));
             r += block.n;
         }

@@ -15,10 +15,25 @@ struct attn_state {
     float *acc, *m, *l;
 };
 
+/* How scores are computed: on features, or on lanes of several where q and k are of the type that
+ * the set has products of. */
+struct attn_products {
+    int64_t dim; /* of a row of q or k, in floats or lanes */
+    bool is_dot;
+    bool is_int8; /* keys are int8 and multiplied so: none of what follows is used */
+    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
+                      void *packed);
+    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                      size_t dim, float scale, float *scores, size_t score_stride);
+    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
+                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+};
+
 struct attn_job {
     const struct attn_checked *c;
     const struct attn_plan *plan;
     const struct attn_kernels *kernels;
+    struct attn_products products;
     float *workers; /* scratch, worker_floats for each */
     float *states;  /* where split: a state for each row task and span */
 };
@@ -99,13 +114,17 @@ static inline void attn_next_row(const struct attn_job *job, struct attn_row *ro
 
 /* The next block of a task's rows, from its row r on: ATTN_ROW_BLOCK of them, or at the end two
  * halves, because a block of very few rows cannot keep the multiply-adds busy. */
-static inline struct attn_rows attn_row_block(const struct attn_rows *rows, int64_t r) {
+static inline struct attn_rows attn_row_block(const struct attn_job *job,
+                                              const struct attn_rows *rows, int64_t r) {
     const int64_t left = rows->n - r;
     struct attn_rows block = *rows;
     block.first += r;
     block.n = left <= ATTN_ROW_BLOCK      ? left
               : left < 2 * ATTN_ROW_BLOCK ? (left + 1) / 2
                                           : ATTN_ROW_BLOCK;
+    if (!job->c->same_keys)
+        block.keys = attn_visible_to_rows(job->c, block.batch, attn_query_of(job, &block, 0),
+                                          attn_query_of(job, &block, block.n - 1));
     return block;
 }
 
@@ -120,13 +139,6 @@ static inline int64_t attn_output_at(const struct attn_job *job, const attn_outp
 static inline float *attn_output_row(const struct attn_job *job, const attn_output *t,
                                      const struct attn_row *row) {
     return (float *)t->data + attn_output_at(job, t, row);
-}
-
-/* The keys that some row of a task or block sees, masks aside. */
-static inline struct attn_key_range attn_keys_of_rows(const struct attn_job *job,
-                                                      const struct attn_rows *rows) {
-    return attn_visible_to_rows(job->c, rows->batch, attn_query_of(job, rows, 0),
-                                attn_query_of(job, rows, rows->n - 1));
 }
 
 #endif

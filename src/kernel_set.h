@@ -31,7 +31,8 @@
     void attn_merge_rows_f32_##isa(size_t n_rows, size_t v_dim, float *acc_a, float *m_a,          \
                                    float *l_a, const float *acc_b, const float *m_b,               \
                                    const float *l_b, size_t acc_stride);                           \
-    void attn_scale_row_f32_##isa(const float *x, float factor, size_t n, float *out);             \
+    void attn_scale_rows_f32_##isa(size_t n_rows, const float *x, size_t x_stride,                 \
+                                   const float *factor, size_t n, float *const *out);              \
     float attn_dot_row_f32_##isa(const float *a, const float *b, size_t n);                        \
     void attn_gradient_rows_f32_##isa(                                                             \
         float *scores, float *dweights, const float *capped, size_t stride, size_t n_rows,         \
@@ -121,7 +122,7 @@
         .softmax_rows = attn_softmax_rows_f32_##base,                                              \
         .pv_tile = attn_pv_tile_f32_##base,                                                        \
         .merge_rows = attn_merge_rows_f32_##base,                                                  \
-        .scale_row = attn_scale_row_f32_##base,                                                    \
+        .scale_rows = attn_scale_rows_f32_##base,                                                  \
         .dot_row = attn_dot_row_f32_##base,                                                        \
         .gradient_rows = attn_gradient_rows_f32_##base,                                            \
         .softmax_gradient = attn_softmax_gradient_f32_##base,                                      \

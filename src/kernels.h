@@ -224,8 +224,9 @@ struct attn_kernels {
     void (*merge_rows)(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                        const float *acc_b, const float *m_b, const float *l_b, size_t acc_stride);
 
-    /* out[c] = x[c] * factor, c < n; out may be x. */
-    void (*scale_row)(const float *x, float factor, size_t n, float *out);
+    /* out[r][c] = x[r * x_stride + c] * factor[r], c < n; out[r] may be that row of x. */
+    void (*scale_rows)(size_t n_rows, const float *x, size_t x_stride, const float *factor,
+                       size_t n, float *const *out);
 
     /* The gradient: see attn_backward() in attn.h. */
 

@@ -34,7 +34,7 @@ static void merge_row(const struct attn_kernels *kernels, int64_t b, int64_t h, 
         for (size_t c = 0; c < v_dim; c++)
             out[c] = is_nan ? NAN : 0;
     else if (n > 1)
-        kernels->scale_row(out, 1 / l, v_dim, out);
+        kernels->scale_rows(1, out, 0, (const float[]){1 / l}, v_dim, &out);
     if (lse)
         *lse = is_nan ? NAN : l == 0 ? -INFINITY : m + logf(l);
 }

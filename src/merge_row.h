@@ -40,11 +40,27 @@ static inline void merge_rows(size_t n_rows, size_t v_dim, float *acc_a, float *
 }
 
 static inline void scale_row(const float *x, float factor, size_t n, float *out) {
+    enum { VECTORS = 4, STEP = VECTORS * VF_LANES };
+    for (; n >= STEP; n -= STEP, x += STEP, out += STEP) {
+        vf y[VECTORS];
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            y[v] = vf_mul(vf_load(x + v * VF_LANES), vf_set1(factor));
+        UNROLL
+        for (int v = 0; v < VECTORS; v++)
+            vf_store(out + v * VF_LANES, y[v]);
+    }
     size_t c = 0;
     for (; c + VF_LANES <= n; c += VF_LANES)
         vf_store(out + c, vf_mul(vf_load(x + c), vf_set1(factor)));
     if (c < n)
         vf_store_first(out + c, vf_mul(vf_load_first(x + c, n - c), vf_set1(factor)), n - c);
+}
+
+static inline void scale_rows(size_t n_rows, const float *x, size_t x_stride, const float *factor,
+                              size_t n, float *const *out) {
+    for (size_t r = 0; r < n_rows; r++)
+        scale_row(x + r * x_stride, factor[r], n, out[r]);
 }
 
 #endif

@@ -183,12 +183,15 @@ struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_
             blocks = blocks_of_batch(c, plan, ++b);
         }
     }
-    const int64_t first = row_task % blocks * plan->rows_per_task;
+    const int64_t kv_head = blocks == 1 ? row_task : row_task / blocks;
+    const int64_t first = (row_task - kv_head * blocks) * plan->rows_per_task;
+    const int64_t n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first);
     const struct attn_rows rows = {
         .batch = b,
-        .kv_head = row_task / blocks,
+        .kv_head = kv_head,
         .first = first,
-        .n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first),
+        .n = n,
+        .keys = attn_visible_to_rows(c, b, first / c->group, (first + n - 1) / c->group),
     };
     return rows;
 }

@@ -34,6 +34,7 @@ int64_t attn_span_of(int64_t j);
 struct attn_rows {
     int64_t batch, kv_head;
     int64_t first, n;
+    struct attn_key_range keys; /* that some row sees, masks aside */
 };
 
 struct attn_plan {

@@ -467,6 +467,7 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
         return status;
     c->left = p->window ? p->window[0] : -1;
     c->right = p->window ? p->window[1] : -1;
+    c->same_keys = !p->causal && c->left < 0 && c->right < 0;
     if ((status = check_batches(c, say)))
         return status;
     drop_unused_strides(&c->p);

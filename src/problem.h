@@ -15,6 +15,7 @@ struct attn_checked {
     int64_t left, right; /* the window; below 0: unbounded */
     float scale;         /* given or 1/sqrt(qk_dim) */
     bool no_output;      /* batch, q_heads, q_len or v_dim is 0: nothing to write */
+    bool same_keys;      /* all query rows of a batch see the same keys, masks aside */
 };
 
 /* Where a sentence about the error goes; buffer may be null. */

@@ -14,29 +14,21 @@
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
-/* How scores are computed: on features, or on lanes of several where q and k are of the type that
- * the set has products of. */
-struct products {
-    int64_t dim; /* of a row of q or k, in floats or lanes */
-    bool is_dot;
-    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
-                      void *packed);
-    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
-                      size_t dim, float scale, float *scores, size_t score_stride);
-    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
-                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
-};
-
-static struct products products_of(const struct attn_job *job) {
-    const struct attn_kernels *kernels = job->kernels;
+struct attn_products attn_products_of(const struct attn_checked *c,
+                                      const struct attn_kernels *kernels) {
     const struct attn_dot_kernels *dot = kernels->dot;
-    const attn_problem *p = &job->c->p;
+    const attn_problem *p = &c->p;
+    const bool is_int8 = attn_tile_is_int8(c, kernels);
     if (!dot || p->q.type != dot->type || p->k.type != dot->type)
-        return (struct products){p->qk_dim, false, kernels->pack_keys, kernels->qk_packed,
-                                 kernels->qk_strided};
+        return (struct attn_products){
+            p->qk_dim, false, is_int8, kernels->pack_keys, kernels->qk_packed, kernels->qk_strided};
     const int64_t per_lane = (int64_t)dot->per_lane;
-    return (struct products){(p->qk_dim + per_lane - 1) / per_lane, true, dot->pack_keys,
-                             dot->qk_packed, dot->qk_strided};
+    return (struct attn_products){(p->qk_dim + per_lane - 1) / per_lane,
+                                  true,
+                                  is_int8,
+                                  dot->pack_keys,
+                                  dot->qk_packed,
+                                  dot->qk_strided};
 }
 
 /* The products of the values' type, or null. */
@@ -51,8 +43,7 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
     const attn_problem *p = &job->c->p;
     if (attn_is_f32(job->c, ATTN_KEYS)) {
         tile->keys = (const float *)run->at, tile->key_stride = run->stride;
-    } else if (products_of(job).is_dot &&
-               attn_are_lanes(p->k.type, run->at, run->stride, p->qk_dim)) {
+    } else if (job->products.is_dot && attn_are_lanes(p->k.type, run->at, run->stride, p->qk_dim)) {
         tile->keys = (const float *)run->at;
         tile->key_stride = run->stride / (int64_t)job->kernels->dot->per_lane;
     }
@@ -82,8 +73,8 @@ void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enu
 /* Keys of columns [from, to) as rows of f32 or lanes. Those that follow, below `end`, are asked
  * for. */
 static void lay_out_keys(const struct attn_job *job, const struct attn_scratch *w,
-                         const struct attn_tile *tile, const struct products *products,
-                         int64_t from, int64_t to, int64_t end) {
+                         const struct attn_tile *tile, int64_t from, int64_t to, int64_t end) {
+    const struct attn_products *products = &job->products;
     attn_tile_ask(job, tile, ATTN_KEYS, from, to, end);
     if (products->is_dot)
         attn_copy_lanes(job->c, tile->batch, tile->kv_head, tile->begin + from, tile->begin + to,
@@ -109,23 +100,23 @@ static void lay_out_values(const struct attn_job *job, const struct attn_scratch
 
 void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch *w,
                           const struct attn_rows *rows, struct attn_tile *tile) {
-    const struct products products = products_of(job);
-    const size_t dim = (size_t)products.dim;
+    const struct attn_products *products = &job->products;
+    const size_t dim = (size_t)products->dim;
     const int64_t n = tile->end - tile->begin;
     tile->is_ready = true;
     if (!attn_packs(job, rows))
         return;
     tile->is_packed = true;
-    if (attn_tile_is_int8(job)) {
+    if (products->is_int8) {
         attn_tile_pack_int8(job, w, tile);
     } else if (tile->keys) {
-        products.pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, dim, w->packed);
+        products->pack_keys(tile->keys, tile->key_stride, 0, (size_t)n, dim, w->packed);
     } else {
         for (int64_t j = 0; j < n; j += KEY_CHUNK) {
             const int64_t to = at_most(j + KEY_CHUNK, n);
-            lay_out_keys(job, w, tile, &products, j, to, n);
-            products.pack_keys(w->widened, products.dim, (size_t)j, (size_t)(to - j), dim,
-                               w->packed);
+            lay_out_keys(job, w, tile, j, to, n);
+            products->pack_keys(w->widened, products->dim, (size_t)j, (size_t)(to - j), dim,
+                                w->packed);
         }
     }
     if (!tile->values) {
@@ -137,16 +128,23 @@ void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch 
 
 /* ---- What the rows see ----------------------------------------------------------------------- */
 
-/* The columns that row r may see before the mask is looked at. */
-static struct attn_visible range_in_tile(const struct attn_job *job, const struct attn_rows *block,
-                                         const struct attn_tile *tile, int64_t r) {
-    const struct attn_key_range keys =
-        attn_range_clip(attn_visible_keys(job->c, block->batch, attn_query_of(job, block, r)),
-                        tile->begin, tile->end);
-    if (keys.begin >= keys.end)
-        return (struct attn_visible){0, 0, 0, NULL};
-    return (struct attn_visible){(int32_t)(keys.begin - tile->begin),
-                                 (int32_t)(keys.end - tile->begin), 0, NULL};
+/* The columns that rows which see certain keys may see before the mask is looked at. */
+static struct attn_key_range columns_of(const struct attn_tile *tile, struct attn_key_range keys) {
+    const struct attn_key_range here = attn_range_clip(keys, tile->begin, tile->end);
+    return here.begin < here.end
+               ? (struct attn_key_range){here.begin - tile->begin, here.end - tile->begin}
+               : (struct attn_key_range){0, 0};
+}
+static struct attn_key_range columns_of_row(const struct attn_job *job,
+                                            const struct attn_rows *block,
+                                            const struct attn_tile *tile, int64_t r) {
+    return columns_of(tile, attn_visible_keys(job->c, block->batch, attn_query_of(job, block, r)));
+}
+
+/* Written where it stays: a copy would wait for what was just stored. */
+static inline void see_columns(struct attn_visible *see, struct attn_key_range columns) {
+    see->begin = (int32_t)columns.begin, see->end = (int32_t)columns.end;
+    see->lifted = 0, see->bits = NULL;
 }
 
 /* Lets the mask hide keys of the rows. Neighbours that share a row of the mask share its bits. */
@@ -180,26 +178,31 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
                    struct attn_sight *sight) {
     /* Both ends of a row's range grow with the row: where the first and the last agree, all do. Not
      * so where both are empty: a window may pass over the tile between them. */
-    const int64_t last = block->n - 1;
-    sight->visible[0] = range_in_tile(job, block, tile, 0);
-    sight->visible[last] = range_in_tile(job, block, tile, last);
-    const bool is_same = sight->visible[0].end > 0 &&
-                         sight->visible[0].begin == sight->visible[last].begin &&
-                         sight->visible[0].end == sight->visible[last].end;
-    for (int64_t r = 1; r < last; r++)
-        sight->visible[r] = is_same ? sight->visible[0] : range_in_tile(job, block, tile, r);
+    struct attn_key_range first = columns_of(tile, block->keys), last = first;
+    if (!job->c->same_keys) {
+        first = columns_of_row(job, block, tile, 0);
+        last = columns_of_row(job, block, tile, block->n - 1);
+    }
+    const bool is_same =
+        job->c->same_keys || (first.end > 0 && first.begin == last.begin && first.end == last.end);
+    const bool has_mask = job->c->p.mask.type != ATTN_MASK_NONE;
+    sight->begin = first.begin, sight->end = first.end;
+    for (int64_t r = 0; r < block->n; r++)
+        see_columns(&sight->visible[r], is_same ? first : columns_of_row(job, block, tile, r));
+    if (is_same && !has_mask)
+        return;
     int32_t begin = INT32_MAX, end = 0;
     for (int64_t r = 0; r < block->n; r++)
         end = sight->visible[r].end > end ? sight->visible[r].end : end;
-    if (job->c->p.mask.type != ATTN_MASK_NONE && end > 0) {
+    if (has_mask && end > 0) {
         see_mask(job, w, block, tile, end, sight);
         end = 0;
     }
     for (int64_t r = 0; r < block->n; r++) {
-        const struct attn_visible see = sight->visible[r];
-        if (see.begin < see.end) {
-            begin = see.begin < begin ? see.begin : begin;
-            end = see.end > end ? see.end : end;
+        const struct attn_visible *see = &sight->visible[r];
+        if (see->begin < see->end) {
+            begin = see->begin < begin ? see->begin : begin;
+            end = see->end > end ? see->end : end;
         }
     }
     sight->begin = begin, sight->end = end;
@@ -210,33 +213,33 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
-    if (attn_tile_is_int8(job)) {
+    const struct attn_products *products = &job->products;
+    if (products->is_int8) {
         attn_tile_scores_int8(job, w, block, tile, begin, end);
         return;
     }
     const attn_problem *p = &job->c->p;
-    const struct products products = products_of(job);
     const float *q[ATTN_ROW_BLOCK];
     const int64_t first_token = attn_query_first(job->c, block->batch);
     struct attn_row row = attn_first_row(job, block);
     for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        float *copy = w->queries + r * products.dim;
-        q[r] = products.is_dot ? attn_query_lanes(&p->q, row.batch, row.head,
-                                                  first_token + row.query, p->qk_dim, copy)
-                               : attn_widen_query(&p->q, job->kernels, row.batch, row.head,
-                                                  first_token + row.query, p->qk_dim, copy);
+        float *copy = w->queries + r * products->dim;
+        q[r] = products->is_dot ? attn_query_lanes(&p->q, row.batch, row.head,
+                                                   first_token + row.query, p->qk_dim, copy)
+                                : attn_widen_query(&p->q, job->kernels, row.batch, row.head,
+                                                   first_token + row.query, p->qk_dim, copy);
     }
-    const size_t n_rows = (size_t)block->n, dim = (size_t)products.dim;
+    const size_t n_rows = (size_t)block->n, dim = (size_t)products->dim;
     const size_t stride = job->plan->score_stride;
     const float scale = job->c->scale;
     if (tile->is_packed) {
-        products.qk_packed(q, n_rows, w->packed + begin * products.dim, (size_t)(end - begin), dim,
-                           scale, w->scores + begin, stride);
+        products->qk_packed(q, n_rows, w->packed + begin * products->dim, (size_t)(end - begin),
+                            dim, scale, w->scores + begin, stride);
     } else if (tile->keys) {
-        products.qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
-                            (size_t)(end - begin), dim, scale, w->scores + begin, stride);
+        products->qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
+                             (size_t)(end - begin), dim, scale, w->scores + begin, stride);
     } else {
-        attn_qk_stored *const qk_stored = products.is_dot ? NULL : attn_tile_qk_stored(job);
+        attn_qk_stored *const qk_stored = products->is_dot ? NULL : attn_tile_qk_stored(job);
         for (int64_t j = begin, to; j < end; j = to) {
             struct attn_stored keys;
             const int64_t n = qk_stored ? attn_tile_stored_keys(job, tile, j, end, &keys) : 0;
@@ -245,9 +248,9 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                 qk_stored(q, n_rows, &keys, (size_t)n, dim, scale, w->scores + j, stride);
                 continue;
             }
-            lay_out_keys(job, w, tile, &products, j, to, end);
-            products.qk_strided(q, n_rows, w->widened, products.dim, (size_t)(to - j), dim, scale,
-                                w->scores + j, stride);
+            lay_out_keys(job, w, tile, j, to, end);
+            products->qk_strided(q, n_rows, w->widened, products->dim, (size_t)(to - j), dim, scale,
+                                 w->scores + j, stride);
         }
     }
 }
@@ -265,8 +268,10 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
     const attn_problem *p = &job->c->p;
     const size_t n = (size_t)(end - begin);
     const bool has_bias = attn_mask_is_bias(job->c);
+    if (!p->alibi && !has_bias)
+        return;
     struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; (p->alibi || has_bias) && r < block->n; r++, attn_next_row(job, &row)) {
+    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
         float *scores = w->scores + r * (int64_t)job->plan->score_stride + begin;
         if (p->alibi)
             job->kernels->alibi(scores, n, p->alibi[row.head],

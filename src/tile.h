@@ -26,6 +26,9 @@ struct attn_sight {
     uint64_t bits[ATTN_ROW_BLOCK][ATTN_BIT_WORDS(ATTN_TILE_MOST)];
 };
 
+struct attn_products attn_products_of(const struct attn_checked *problem,
+                                      const struct attn_kernels *kernels);
+
 /* The tile of keys [begin, end) for the rows of a task. */
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
                               int64_t begin, int64_t end);

@@ -9,10 +9,9 @@
 #include "integers.h"
 #include "storage.h"
 
-bool attn_tile_is_int8(const struct attn_job *job) {
-    const attn_problem *p = &job->c->p;
-    return job->kernels->int8 && p->k.type == ATTN_I8 &&
-           int8_shape_fits(p->qk_dim, p->k_scales.group);
+bool attn_tile_is_int8(const struct attn_checked *c, const struct attn_kernels *kernels) {
+    return kernels->int8 && c->p.k.type == ATTN_I8 &&
+           int8_shape_fits(c->p.qk_dim, c->p.k_scales.group);
 }
 
 /* Columns [from, to), at most ATTN_PACK_STEP of them, as rows at one stride: where they lie or,

@@ -6,8 +6,8 @@
 
 #include "tile.h"
 
-/* Whether the call's keys are int8 and are multiplied so. */
-bool attn_tile_is_int8(const struct attn_job *job);
+/* Whether a call's keys are int8 and are multiplied so. */
+bool attn_tile_is_int8(const struct attn_checked *problem, const struct attn_kernels *kernels);
 
 /* Packs the tile's keys. */
 void attn_tile_pack_int8(const struct attn_job *job, const struct attn_scratch *w,

@@ -50,8 +50,9 @@ static inline struct attn_key_range attn_visible_keys(const struct attn_checked 
 /* The keys that some query row of first .. last may see so. */
 static inline struct attn_key_range attn_visible_to_rows(const struct attn_checked *c, int64_t b,
                                                          int64_t first, int64_t last) {
-    const struct attn_key_range some = {attn_visible_keys(c, b, first).begin,
-                                        attn_visible_keys(c, b, last).end};
+    struct attn_key_range some = attn_visible_keys(c, b, first);
+    if (!c->same_keys)
+        some.end = attn_visible_keys(c, b, last).end;
     return some;
 }
 

@@ -820,9 +820,9 @@ static void merge_try(const struct attn_kernels *set, size_t rows, size_t dim, s
 
     const float f = (float)rng_uniform(rng);
     float *scaled = guarded_floats(SLOT_OTHER + 7, dim, side);
-    set->scale_row(acc_b, f, dim, scaled);
+    set->scale_rows(1, acc_b, 0, &f, dim, (float *const[]){scaled});
     for (size_t c = 0; c < dim; c++)
-        CHECK(same_bits(scaled[c], acc_b[c] * f), "scale_row at %zu: %a, want %a", c,
+        CHECK(same_bits(scaled[c], acc_b[c] * f), "scale_rows at %zu: %a, want %a", c,
               (double)scaled[c], (double)(acc_b[c] * f));
 }
 

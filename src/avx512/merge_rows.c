@@ -1,4 +1,4 @@
-/* Merges the states of two key ranges, and scales a finished row.
+/* Merges the states of two key ranges, and scales finished rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "avx512.h"
@@ -12,6 +12,7 @@ void attn_merge_rows_f32_avx512(size_t n_rows, size_t v_dim, float *acc_a, float
     merge_rows(n_rows, v_dim, acc_a, m_a, l_a, acc_b, m_b, l_b, acc_stride);
 }
 
-void attn_scale_row_f32_avx512(const float *x, float factor, size_t n, float *out) {
-    scale_row(x, factor, n, out);
+void attn_scale_rows_f32_avx512(size_t n_rows, const float *x, size_t x_stride, const float *factor,
+                                size_t n, float *const *out) {
+    scale_rows(n_rows, x, x_stride, factor, n, out);
 }

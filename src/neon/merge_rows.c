@@ -1,4 +1,4 @@
-/* Merges the states of two key ranges, and scales a finished row.
+/* Merges the states of two key ranges, and scales finished rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "neon.h"
@@ -12,17 +12,7 @@ void attn_merge_rows_f32_neon(size_t n_rows, size_t v_dim, float *acc_a, float *
     merge_rows(n_rows, v_dim, acc_a, m_a, l_a, acc_b, m_b, l_b, acc_stride);
 }
 
-void attn_scale_row_f32_neon(const float *x, float factor, size_t n, float *out) {
-    enum { VECTORS = 4, STEP = VECTORS * VF_LANES };
-    for (; n >= STEP; n -= STEP, x += STEP, out += STEP) {
-        vf y[VECTORS];
-        UNROLL
-        for (int v = 0; v < VECTORS; v++)
-            y[v] = vf_mul(vf_load(x + v * VF_LANES), vf_set1(factor));
-        UNROLL
-        for (int v = 0; v < VECTORS; v++)
-            vf_store(out + v * VF_LANES, y[v]);
-    }
-    if (n > 0)
-        scale_row(x, factor, n, out);
+void attn_scale_rows_f32_neon(size_t n_rows, const float *x, size_t x_stride, const float *factor,
+                              size_t n, float *const *out) {
+    scale_rows(n_rows, x, x_stride, factor, n, out);
 }

@@ -1,4 +1,4 @@
-/* Merges the states of two key ranges, and scales a finished row.
+/* Merges the states of two key ranges, and scales finished rows.
  *
  * SPDX-License-Identifier: MIT */
 #include "exp_scalar.h"
@@ -20,7 +20,9 @@ void attn_merge_rows_f32_scalar(size_t n_rows, size_t v_dim, float *acc_a, float
     }
 }
 
-void attn_scale_row_f32_scalar(const float *x, float factor, size_t n, float *out) {
-    for (size_t c = 0; c < n; c++)
-        out[c] = x[c] * factor;
+void attn_scale_rows_f32_scalar(size_t n_rows, const float *x, size_t x_stride, const float *factor,
+                                size_t n, float *const *out) {
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t c = 0; c < n; c++)
+            out[r][c] = x[r * x_stride + c] * factor[r];
 }
