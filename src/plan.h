@@ -23,7 +23,7 @@ int64_t attn_span_of(int64_t j);
 
 /* Rows whose scores are computed, turned into weights and used before the next ones: their scores
  * of one tile stay in the first- or second-level cache. */
-#define ATTN_ROW_BLOCK 12
+#define ATTN_ROW_BLOCK 18
 
 /* Keys of a tile, at most. */
 #define ATTN_TILE_MOST 512

@@ -298,7 +298,7 @@ static struct attn_visible see_part(struct attn_visible see, int64_t from, int64
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile,
                       const struct attn_sight *sight, const float *factor, float *acc) {
-    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
     const size_t n_rows = (size_t)block->n, v_dim = (size_t)job->c->p.v_dim;
     const size_t stride = job->plan->score_stride, acc_stride = job->plan->v_stride;

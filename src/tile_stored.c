@@ -85,7 +85,7 @@ static struct attn_visible see_piece(struct attn_visible see, int64_t from, int6
 bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scratch *w,
                              const struct attn_rows *block, const struct attn_tile *tile,
                              const struct attn_sight *sight, const float *factor, float *acc) {
-    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
     const attn_problem *p = &job->c->p;
     pv_stored *const pv = pv_of(job);
