@@ -14,6 +14,7 @@
 
 #include "kernels.h"
 #include "lanes.h"
+#include "pieces.h"
 #include "qk_transposed.h"
 #include "row_blocks.h"
 #include "unroll.h"
@@ -73,14 +74,24 @@ static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_ke
 
 /* ---- A block of rows ------------------------------------------------------------------------- */
 
-/* M rows against the vector of keys from key j on, of which n_keys are there; n_next come after
- * them. In the order of arithmetic of qk_broadcast.h. n_lanes: of a key. */
+/* A vector of keys, of which n_keys are there, and the one that is asked for meanwhile. */
+struct key_vector {
+    const float *lanes, *next;
+    int64_t stride; /* lanes */
+    size_t n_keys, n_next;
+    const float *scales; /* of int8, one for each group_lanes lanes */
+    int64_t scale_stride;
+    size_t group_lanes;
+};
+
+/* M rows against a vector of keys, in the order of arithmetic of qk_broadcast.h. n_lanes: of a
+ * key. */
 ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float *const *q,
-                                 const struct attn_stored *keys, size_t j, size_t n_keys,
-                                 size_t n_next, size_t n_lanes, float scale, float *scores,
-                                 size_t score_stride) {
-    const int64_t stride = keys->stride / (int64_t)per_lane(type);
-    const float *const lanes = (const float *)keys->at + (int64_t)j * stride, *scales = NULL;
+                                 const struct key_vector *keys, size_t n_lanes, float scale,
+                                 float *scores, size_t score_stride) {
+    const int64_t stride = keys->stride;
+    const size_t n_keys = keys->n_keys;
+    const float *const lanes = keys->lanes, *scales = keys->scales;
     const float *row[MAX_STRIDED_ROWS];
     vf acc[MAX_STRIDED_ROWS];
     struct turned_keys x;
@@ -89,13 +100,11 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
     for (int r = 0; r < M; r++)
         row[r] = q[r], acc[r] = vf_set1(0.0f);
     size_t c = 0, group_end = 0;
-    if (type == ATTN_I8)
-        scales = keys->scales + (int64_t)j * keys->scale_stride;
 #define SCALES_AT(c)                                                                               \
     do {                                                                                           \
         if (type == ATTN_I8 && (c) == group_end) {                                                 \
             x.scale = scales_of_keys(scales, keys->scale_stride, n_keys);                          \
-            scales++, group_end += keys->group / 4;                                                \
+            scales++, group_end += keys->group_lanes;                                              \
         }                                                                                          \
     } while (0)
 #define ROWS_OF_FEATURE(f)                                                                         \
@@ -106,10 +115,10 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
             acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
     } while (0)
     if (n_keys == VF_LANES) {
-        struct lines_ahead ahead = lines_ahead(lanes, stride, n_next, n_lanes);
+        struct lines_ahead ahead = lines_ahead(keys->next, stride, keys->n_next, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
             if (M == 1)
-                prefetch_column(lanes, stride, n_next, c);
+                prefetch_column(keys->next, stride, keys->n_next, c);
             else
                 prefetch_lines(ahead);
             SCALES_AT(c);
@@ -139,9 +148,8 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
         vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
 }
 
-typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t j,
-                              size_t n_keys, size_t n_next, size_t n_lanes, float scale,
-                              float *scores, size_t score_stride);
+typedef void strided_function(const float *const *q, const struct key_vector *keys, size_t n_lanes,
+                              float scale, float *scores, size_t score_stride);
 
 #if MAX_STRIDED_ROWS == 12
 #define UP_TO_STRIDED UP_TO_12
@@ -151,32 +159,61 @@ typedef void strided_function(const float *const *q, const struct attn_stored *k
 
 /* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
 #define STRIDED_BLOCK(M, type)                                                                     \
-    NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct attn_stored *keys,  \
-                                           size_t j, size_t n_keys, size_t n_next, size_t n_lanes, \
-                                           float scale, float *scores, size_t score_stride) {      \
-        strided_block(M, type, q, keys, j, n_keys, n_next, n_lanes, scale, scores, score_stride);  \
+    NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct key_vector *keys,   \
+                                           size_t n_lanes, float scale, float *scores,             \
+                                           size_t score_stride) {                                  \
+        strided_block(M, type, q, keys, n_lanes, scale, scores, score_stride);                     \
     }
 #define STRIDED_NAME(M, type) strided_##M##_##type,
 
+/* The vector of keys from key j on, of n_keys keys. */
+ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struct attn_stored *keys,
+                                               size_t j, size_t n_keys) {
+    const size_t left = n_keys - j, n = left < VF_LANES ? left : VF_LANES;
+    struct key_vector x = {
+        .stride = keys->stride / (int64_t)per_lane(type),
+        .n_keys = n,
+        .scale_stride = keys->scale_stride,
+        .group_lanes = keys->group / 4,
+    };
+    if (keys->pieces) {
+        const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
+        const struct attn_piece *ahead = piece + pieces_ahead(type);
+        const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
+        x.lanes = (const float *)(const void *)piece->at + i * x.stride;
+        x.next = (const float *)(const void *)ahead->at + i * x.stride;
+        x.n_next = ahead->at ? VF_LANES : 0;
+        if (type == ATTN_I8) {
+            x.scales = piece->scales + i * x.scale_stride;
+            for (int64_t k = 0; k < (int64_t)x.n_next; k += scales_of_a_line(x.scale_stride))
+                vf_prefetch(ahead->scales + (i + k) * x.scale_stride);
+        }
+    } else {
+        x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
+        x.next = x.lanes + VF_LANES * x.stride;
+        x.n_next = left - n < VF_LANES ? left - n : VF_LANES;
+        if (type == ATTN_I8)
+            x.scales = keys->scales + (int64_t)j * x.scale_stride;
+    }
+    return x;
+}
+
 /* All rows and keys, by such blocks: the last keys, where they fill no vector, row by row if only the
- * block of one row is made for that. */
-static inline void strided_rows(strided_function *const *blocks, const int last_by_row,
+ * block of one row is made for that, which is so but for f32. */
+ALWAYS_INLINE void strided_rows(strided_function *const *blocks, const attn_type type,
                                 const float *const *q, size_t n_rows,
                                 const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
                                 float scale, float *scores, size_t score_stride) {
     for (size_t r = 0, m; r < n_rows; r += m) {
         m = next_block(n_rows - r, MAX_STRIDED_ROWS);
         for (size_t j = 0; j < n_keys; j += VF_LANES) {
-            const size_t left = n_keys - j;
-            const size_t n = left < VF_LANES ? left : VF_LANES;
-            const size_t next = left - n < VF_LANES ? left - n : VF_LANES;
+            const struct key_vector x = vector_of_keys(type, keys, j, n_keys);
             float *s = scores + r * score_stride + j;
-            if (!last_by_row || n == VF_LANES)
-                blocks[m - 1](q + r, keys, j, n, next, n_lanes, scale, s, score_stride);
+            if (type == ATTN_F32 || x.n_keys == VF_LANES)
+                blocks[m - 1](q + r, &x, n_lanes, scale, s, score_stride);
             else
                 for (size_t i = 0; i < m; i++)
-                    blocks[0](q + r + i, keys, j, n, 0, n_lanes, scale, s + i * score_stride,
-                              score_stride);
+                    blocks[0](q + r + i, &x, n_lanes, scale, s + i * score_stride, score_stride);
         }
     }
 }
@@ -188,16 +225,25 @@ static inline void strided_rows(strided_function *const *blocks, const int last_
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
-        strided_rows(blocks, 0, q, n_rows, &stored, n_keys, dim, scale, scores, score_stride);     \
+        strided_rows(blocks, ATTN_F32, q, n_rows, &stored, n_keys, dim, scale, scores,              \
+                     score_stride);                                                                \
     }
 
-/* A kernel of struct attn_stored_kernels. */
+/* qk_f32 of struct attn_stored_kernels, from the blocks of qk_strided. */
+#define DEFINE_QK_F32(name)                                                                        \
+    void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
+              size_t dim, float scale, float *scores, size_t score_stride) {                       \
+        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
+        strided_rows(blocks, ATTN_F32, q, n_rows, keys, n_keys, dim, scale, scores, score_stride); \
+    }
+
+/* The others. */
 #define DEFINE_QK_STORED(name, type)                                                               \
     UP_TO_STRIDED(STRIDED_BLOCK, type)                                                             \
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
-        strided_rows(blocks, 1, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,      \
+        strided_rows(blocks, type, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,   \
                      score_stride);                                                                \
     }
 

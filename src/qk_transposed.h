@@ -11,17 +11,17 @@
 
 #include "unroll.h"
 
-/* The vector of keys that comes next, of which n_next are there, is asked for while this one is
+/* The vector of keys that comes next, of which n_next are there, is asked for while another one is
  * worked on. */
 enum { LINE = 64 / sizeof(float) };
 
 /* Line by line of all its keys, where a line of features begins here: more streams than hardware
  * prefetchers follow, so that all depends on this. The faster way for one row. */
-#define prefetch_column(keys, stride, n_next, c)                                                   \
+#define prefetch_column(next, stride, n_next, c)                                                   \
     do {                                                                                           \
         if ((c) % LINE == 0)                                                                       \
             for (size_t i = 0; i < (n_next); i++)                                                  \
-                vf_prefetch((keys) + (int64_t)(VF_LANES + i) * (stride) + (c));                    \
+                vf_prefetch((next) + (int64_t)i * (stride) + (c));                                 \
     } while (0)
 
 /* Key by key, in the order in which they lie: a stream on which the hardware runs ahead. As many
@@ -32,11 +32,10 @@ struct lines_ahead {
     size_t keys_left, key_length;
 };
 
-static inline struct lines_ahead lines_ahead(const float *keys, int64_t stride, size_t n_next,
+static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, size_t n_next,
                                              size_t dim) {
-    const float *first = keys + VF_LANES * stride;
     const size_t length = (dim + LINE - 1) / LINE * LINE;
-    return (struct lines_ahead){first, first + length, stride - (int64_t)length, n_next, length};
+    return (struct lines_ahead){next, next + length, stride - (int64_t)length, n_next, length};
 }
 
 #define prefetch_lines(ahead)                                                                      \
@@ -65,7 +64,7 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         size_t c = 0;
         if (n == VF_LANES) {
             const size_t next = n_keys - j - n < VF_LANES ? n_keys - j - n : VF_LANES;
-            struct lines_ahead ahead = lines_ahead(from, stride, next, dim);
+            struct lines_ahead ahead = lines_ahead(from + VF_LANES * stride, stride, next, dim);
             for (; c + 4 <= dim; c += 4) {
                 prefetch_lines(ahead);
                 transpose_keys(from + c, stride, VF_LANES, 4, x);
