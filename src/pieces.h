@@ -1,26 +1,31 @@
-/* How far ahead pieces of keys or values (struct attn_piece) are asked for.
+/* What kernels ask for while they work on a piece (struct attn_piece): all of the next piece, and how
+ * the one after that begins. The hardware then knows where it goes on by the time it is asked for: in
+ * every 4 KiB it has to see a few lines first, and pages of a cache are hardly longer.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_PIECES_H
 #define ATTN_PIECES_H
 
 #include "kernels.h"
-#include "unroll.h"
 
-#ifndef AH_F32
-#define AH_F32 1
-#define AH_HALF 2
-#define AH_I8 4
-#endif
-/* Pieces: so many that memory has as many bytes on their way for each type. */
-ALWAYS_INLINE size_t pieces_ahead(const attn_type type) {
-    return type == ATTN_F32 ? AH_F32 : type == ATTN_I8 ? AH_I8 : AH_HALF;
-}
+/* Fewer lines than can be on their way to the first-level cache at once. */
+enum { PIECE_START = 12 * 64, PREFETCHED_AT_ONCE = 4096 };
 
-/* How many tokens have their first scale in a line. */
-ALWAYS_INLINE int64_t scales_of_a_line(int64_t scale_stride) {
-    const int64_t line = 64 / (int64_t)sizeof(float);
-    return scale_stride > 0 && scale_stride < line ? line / scale_stride : 1;
-}
+/* The start of every 4 KiB of a piece. */
+#define prefetch_start(piece, bytes_of_piece)                                                      \
+    do {                                                                                           \
+        const char *from = (piece)->at;                                                            \
+        for (int64_t part = 0; from && part < (bytes_of_piece); part += PREFETCHED_AT_ONCE)        \
+            for (int64_t line = 0; line < PIECE_START; line += 64)                                        \
+                vf_prefetch_far(from + part + line);                                                 \
+    } while (0)
+
+/* The scales of tokens [begin, ATTN_PACK_STEP) of an int8 piece. */
+#define prefetch_scales(piece, begin, stride)                                                      \
+    do {                                                                                           \
+        const int64_t per_line = (stride) > 0 && (stride) < 16 ? 16 / (stride) : 1;                \
+        for (int64_t token = (begin); (piece)->scales && token < ATTN_PACK_STEP; token += per_line)            \
+            vf_prefetch((piece)->scales + token * (stride));                                           \
+    } while (0)
 
 #endif

@@ -117,17 +117,16 @@ ALWAYS_INLINE struct values_at values_at(const attn_type type, const struct pv_o
                                   type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL,
                                   12 * (uintptr_t)o->value_stride, end};
     const struct attn_piece *piece = o->pieces + j / ATTN_PACK_STEP;
-    const struct attn_piece *next = piece + pieces_ahead(type);
     const int64_t i = j % ATTN_PACK_STEP, piece_end = j - i + ATTN_PACK_STEP;
     struct values_at at = {
         .value = piece->at + o->column * value_bytes(type) + i * o->value_stride,
-        .ahead = next->at ? (uintptr_t)next->at - (uintptr_t)piece->at : 0,
+        .ahead = piece[1].at ? (uintptr_t)piece[1].at - (uintptr_t)piece->at : 0,
         .end = piece_end < end ? piece_end : end,
     };
+    prefetch_start(piece + 2, ATTN_PACK_STEP * o->value_stride);
     if (type == ATTN_I8) {
         at.scales = piece->scales + i * o->scale_stride;
-        for (int64_t k = i; next->at && k < ATTN_PACK_STEP; k += scales_of_a_line(o->scale_stride))
-            vf_prefetch(next->scales + k * o->scale_stride);
+        prefetch_scales(piece + 1, i, o->scale_stride);
     }
     return at;
 }
@@ -162,25 +161,27 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
             scale_at[v] = (o->column + (size_t)v * VF_LANES) / o->group;
     }
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : 2;
-#define KEY(j)                                                                                     \
-    do {                                                                                           \
-        pv_key(M, N, type, short_row, weight, j, at.value, at.scales, last, scale_at, at.ahead,    \
-               acc);                                                                               \
-        at.value += stride;                                                                        \
-        if (type == ATTN_I8)                                                                       \
-            at.scales += scale_stride;                                                             \
-    } while (0)
     for (int64_t j = begin; j < end;) {
-        struct values_at at = values_at(type, o, j, end);
+        const struct values_at at = values_at(type, o, j, end);
+        const char *value = at.value;
+        const float *scales = at.scales;
+#define PV_KEY(u)                                                                                  \
+    pv_key(M, N, type, short_row, weight, j + (u), value,                                          \
+           type == ATTN_I8 ? scales + (u) * scale_stride : NULL, last, scale_at, at.ahead, acc)
         for (; j + steps <= at.end; j += steps) {
             UNROLL
-            for (int u = 0; u < steps; u++)
-                KEY(j + u);
+            for (int u = 0; u < steps; u++, value += stride)
+                PV_KEY(u);
+            if (type == ATTN_I8)
+                scales += steps * scale_stride;
         }
-        for (; j < at.end; j++)
-            KEY(j);
+        for (; j < at.end; j++, value += stride) {
+            PV_KEY(0);
+            if (type == ATTN_I8)
+                scales += scale_stride;
+        }
+#undef PV_KEY
     }
-#undef KEY
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;

@@ -117,7 +117,7 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
     if (n_keys == VF_LANES) {
         struct lines_ahead ahead = lines_ahead(keys->next, stride, keys->n_next, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
-            if (M == 1)
+            if (M == 1 && type == ATTN_F32)
                 prefetch_column(keys->next, stride, keys->n_next, c);
             else
                 prefetch_lines(ahead);
@@ -178,15 +178,15 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struc
     };
     if (keys->pieces) {
         const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
-        const struct attn_piece *ahead = piece + pieces_ahead(type);
         const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
         x.lanes = (const float *)(const void *)piece->at + i * x.stride;
-        x.next = (const float *)(const void *)ahead->at + i * x.stride;
-        x.n_next = ahead->at ? VF_LANES : 0;
+        x.next = (const float *)(const void *)piece[1].at + i * x.stride;
+        x.n_next = piece[1].at ? VF_LANES : 0;
+        if (i == 0)
+            prefetch_start(piece + 2, ATTN_PACK_STEP * x.stride * (int64_t)sizeof(float));
         if (type == ATTN_I8) {
             x.scales = piece->scales + i * x.scale_stride;
-            for (int64_t k = 0; k < (int64_t)x.n_next; k += scales_of_a_line(x.scale_stride))
-                vf_prefetch(ahead->scales + (i + k) * x.scale_stride);
+            prefetch_scales(piece + 1, i, x.scale_stride);
         }
     } else {
         x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
