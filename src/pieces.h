@@ -16,16 +16,17 @@ enum { PIECE_START = 12 * 64, PREFETCHED_AT_ONCE = 4096 };
     do {                                                                                           \
         const char *from = (piece)->at;                                                            \
         for (int64_t part = 0; from && part < (bytes_of_piece); part += PREFETCHED_AT_ONCE)        \
-            for (int64_t line = 0; line < PIECE_START; line += 64)                                        \
-                vf_prefetch_far(from + part + line);                                                 \
+            for (int64_t line = 0; line < PIECE_START; line += 64)                                 \
+                vf_prefetch_far(from + part + line);                                               \
     } while (0)
 
 /* The scales of tokens [begin, ATTN_PACK_STEP) of an int8 piece. */
 #define prefetch_scales(piece, begin, stride)                                                      \
     do {                                                                                           \
         const int64_t per_line = (stride) > 0 && (stride) < 16 ? 16 / (stride) : 1;                \
-        for (int64_t token = (begin); (piece)->scales && token < ATTN_PACK_STEP; token += per_line)            \
-            vf_prefetch((piece)->scales + token * (stride));                                           \
+        for (int64_t token = (begin); (piece)->scales && token < ATTN_PACK_STEP;                   \
+             token += per_line)                                                                    \
+            vf_prefetch((piece)->scales + token * (stride));                                       \
     } while (0)
 
 #endif

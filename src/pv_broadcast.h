@@ -28,9 +28,9 @@ struct pv_operands {
     const float *weights;
     size_t weight_stride;
     const char *values;
-    int64_t value_stride; /* bytes */
+    int64_t value_stride;            /* bytes */
     const struct attn_piece *pieces; /* where values lie in several places */
-    const float *scales;  /* of int8 values: those of key 0, for each group a float */
+    const float *scales;             /* of int8 values: those of key 0, for each group a float */
     int64_t scale_stride;
     size_t group, column; /* features that share one, and which the block begins with */
     const float *factor;  /* null: the sums start from -0 */
@@ -66,8 +66,8 @@ ALWAYS_INLINE vf pv_value(const attn_type type, const char *value, const int v, 
 /* One key: its value times the weight of each row. */
 ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const int short_row,
                           const float *const *weight, int64_t j, const char *value,
-                          const float *scales, size_t last, const size_t *scale_at,
-                          uintptr_t ahead, vf acc[][WIDE_VECTORS]) {
+                          const float *scales, size_t last, const size_t *scale_at, uintptr_t ahead,
+                          vf acc[][WIDE_VECTORS]) {
     vf x[WIDE_VECTORS];
     const size_t per_line = type == ATTN_F32 ? 1 : 64 / (VF_LANES * value_bytes(type));
     if (M <= 4 || type != ATTN_F32) { /* memory-bound; more rows of f32 have the values in cache */
@@ -167,7 +167,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
         const float *scales = at.scales;
 #define PV_KEY(u)                                                                                  \
     pv_key(M, N, type, short_row, weight, j + (u), value,                                          \
-           type == ATTN_I8 ? scales + (u) * scale_stride : NULL, last, scale_at, at.ahead, acc)
+           type == ATTN_I8 ? scales + (u)*scale_stride : NULL, last, scale_at, at.ahead, acc)
         for (; j + steps <= at.end; j += steps) {
             UNROLL
             for (int u = 0; u < steps; u++, value += stride)

@@ -225,7 +225,7 @@ ALWAYS_INLINE void strided_rows(strided_function *const *blocks, const attn_type
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
-        strided_rows(blocks, ATTN_F32, q, n_rows, &stored, n_keys, dim, scale, scores,              \
+        strided_rows(blocks, ATTN_F32, q, n_rows, &stored, n_keys, dim, scale, scores,             \
                      score_stride);                                                                \
     }
 

@@ -60,8 +60,11 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
 
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
                               int64_t begin, int64_t end, int64_t next_end) {
-    struct attn_tile tile = {
-        .begin = begin, .end = end, .next_end = next_end, .batch = rows->batch, .kv_head = rows->kv_head};
+    struct attn_tile tile = {.begin = begin,
+                             .end = end,
+                             .next_end = next_end,
+                             .batch = rows->batch,
+                             .kv_head = rows->kv_head};
     const struct attn_run keys =
         attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
     const struct attn_run values =

@@ -16,7 +16,7 @@ static int64_t group_of(int64_t group, int64_t dim) {
 }
 
 static struct attn_stored stored_of(const struct attn_run *run, int64_t group) {
-    return (struct attn_stored){run->at,          run->stride,   run->scales,
+    return (struct attn_stored){run->at,           run->stride,   run->scales,
                                 run->scale_stride, (size_t)group, NULL};
 }
 
@@ -44,9 +44,9 @@ static int64_t list_pieces(const struct attn_job *job, const struct attn_tile *t
              !attn_are_lanes(job->c->p.k.type, run.at, run.stride, job->c->p.qk_dim)))
             return 0;
         for (int64_t i = 0; i < run.n; i += ATTN_PACK_STEP)
-            pieces[n++] = (struct attn_piece){
-                run.at + i * run.stride * bytes,
-                run.scales ? run.scales + i * run.scale_stride : NULL};
+            pieces[n++] =
+                (struct attn_piece){run.at + i * run.stride * bytes,
+                                    run.scales ? run.scales + i * run.scale_stride : NULL};
     }
     return n;
 }
@@ -148,14 +148,14 @@ bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scrat
         possible = possible && !sight->visible[r].bits;
     if (!possible)
         return false;
-    const int64_t begin = sight->begin / ATTN_PACK_STEP * ATTN_PACK_STEP, group =
-        group_of(p->v_scales.group, p->v_dim);
+    const int64_t begin = sight->begin / ATTN_PACK_STEP * ATTN_PACK_STEP,
+                  group = group_of(p->v_scales.group, p->v_dim);
     struct attn_piece pieces[ATTN_TILE_PIECES];
     const struct attn_run all = run_from(job, tile, ATTN_VALUES, begin, sight->end);
     if (all.n < sight->end - begin) {
         const int64_t first = begin / ATTN_PACK_STEP;
-        const int64_t n_pieces = list_pieces(job, tile, ATTN_VALUES, begin, sight->end, &all,
-                                             pieces + first);
+        const int64_t n_pieces =
+            list_pieces(job, tile, ATTN_VALUES, begin, sight->end, &all, pieces + first);
         if (n_pieces > 0) {
             add_following(job, tile, ATTN_KEYS, sight->end, tile->next_end - tile->begin,
                           pieces + first + n_pieces);

@@ -33,8 +33,8 @@ static void pv_ranges_stored(const float *weights, size_t weight_stride,
         {UP_TO_12(NAME, 1)}, {UP_TO_6(NAME, 2)}, {UP_TO_2(NAME, 3)}, {UP_TO_2(NAME, 4)}};
     static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
     static const size_t most_rows[WIDE_VECTORS] = {12, 6, 2, 2};
-    const struct pv_operands tile = pv_operands_of(weights, weight_stride, values, sizeof(float),
-                                                   factor, acc, acc_stride);
+    const struct pv_operands tile =
+        pv_operands_of(weights, weight_stride, values, sizeof(float), factor, acc, acc_stride);
     pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);
 }
 
@@ -56,9 +56,9 @@ void attn_pv_tile_f32_avx2(const float *weights, size_t weight_stride,
 }
 
 void attn_pv_f32_avx2(const float *weights, size_t weight_stride,
-                    const struct attn_visible *visible, size_t n_rows,
-                    const struct attn_stored *values, size_t v_dim, const float *factor, float *acc,
-                    size_t acc_stride) {
+                      const struct attn_visible *visible, size_t n_rows,
+                      const struct attn_stored *values, size_t v_dim, const float *factor,
+                      float *acc, size_t acc_stride) {
     pv_ranges_stored(weights, weight_stride, visible, n_rows, values, v_dim, factor, acc,
                      acc_stride);
 }

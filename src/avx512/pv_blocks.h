@@ -39,8 +39,8 @@ static void pv_ranges_stored(const float *weights, size_t weight_stride,
         {UP_TO_3(NAME, 5)},  {UP_TO_3(NAME, 6)},  {UP_TO_3(NAME, 7)}, {UP_TO_3(NAME, 8)}};
     static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
     static const size_t most_rows[WIDE_VECTORS] = {12, 12, 8, 6, 3, 3, 3, 3};
-    const struct pv_operands tile = pv_operands_of(weights, weight_stride, values, sizeof(float),
-                                                   factor, acc, acc_stride);
+    const struct pv_operands tile =
+        pv_operands_of(weights, weight_stride, values, sizeof(float), factor, acc, acc_stride);
     pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);
 }
 
