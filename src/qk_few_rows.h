@@ -10,6 +10,7 @@
 #ifndef ATTN_QK_FEW_ROWS_H
 #define ATTN_QK_FEW_ROWS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels.h"
@@ -79,6 +80,7 @@ struct key_vector {
     const float *lanes, *next;
     int64_t stride; /* lanes */
     size_t n_keys, n_next;
+    bool is_piece;
     const float *scales; /* of int8, one for each group_lanes lanes */
     int64_t scale_stride;
     size_t group_lanes;
@@ -115,12 +117,15 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
             acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
     } while (0)
     if (n_keys == VF_LANES) {
-        struct lines_ahead ahead = lines_ahead(keys->next, stride, keys->n_next, n_lanes);
+        /* As it is faster for these types where keys lie together, and slower for others. */
+        const bool may_ask_by_column = M == 1 && (type == ATTN_F32 || type == ATTN_BF16);
+        const size_t n_column = may_ask_by_column && !keys->is_piece ? keys->n_next : 0;
+        struct lines_ahead ahead =
+            lines_ahead(keys->next, stride, keys->n_next - n_column, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
-            if (M == 1 && type == ATTN_F32)
-                prefetch_column(keys->next, stride, keys->n_next, c);
-            else
-                prefetch_lines(ahead);
+            if (may_ask_by_column)
+                prefetch_column(keys->next, stride, n_column, c);
+            prefetch_lines(ahead);
             SCALES_AT(c);
             turn_keys(type, lanes + c, stride, VF_LANES, 4, &x);
             UNROLL
@@ -182,6 +187,7 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struc
         x.lanes = (const float *)(const void *)piece->at + i * x.stride;
         x.next = (const float *)(const void *)piece[1].at + i * x.stride;
         x.n_next = piece[1].at ? VF_LANES : 0;
+        x.is_piece = true;
         if (i == 0)
             prefetch_start(piece + 2, ATTN_PACK_STEP * x.stride * (int64_t)sizeof(float));
         if (type == ATTN_I8) {

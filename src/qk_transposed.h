@@ -16,7 +16,7 @@
 enum { LINE = 64 / sizeof(float) };
 
 /* Line by line of all its keys, where a line of features begins here: more streams than hardware
- * prefetchers follow, so that all depends on this. The faster way for one row. */
+ * prefetchers follow, so that all depends on this. Used for one row only. */
 #define prefetch_column(next, stride, n_next, c)                                                   \
     do {                                                                                           \
         if ((c) % LINE == 0)                                                                       \
