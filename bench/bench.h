@@ -70,6 +70,7 @@ void bench_add_limits(void);
 void bench_add_attention(void);
 void bench_add_backward(void);
 void bench_add_modifiers(void);
+void bench_add_paged(void);
 void bench_add_kernels(void);
 void bench_add_calls(void);
 void bench_add_threads(void);

@@ -140,6 +140,7 @@ int main(int argc, char **argv) {
     bench_add_attention();
     bench_add_backward();
     bench_add_modifiers();
+    bench_add_paged();
     bench_add_kernels();
     bench_add_calls();
     bench_add_threads();

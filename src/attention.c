@@ -222,8 +222,8 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
         const struct attn_key_range here = attn_range_clip(seen, begin, begin + tile_keys);
         const struct attn_key_range next =
             attn_range_clip(all, begin + tile_keys, begin + 2 * tile_keys);
-        struct attn_tile tile =
-            attn_tile_of(job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end);
+        struct attn_tile tile = attn_tile_of(
+            job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end, next.end);
         for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(job, rows, r);
             if (packs && next.begin < next.end)

@@ -61,15 +61,18 @@
                                 const struct attn_stored *values, size_t v_dim,                    \
                                 const float *factor, float *acc, size_t acc_stride);
 #define ATTN_DECLARE_STORED_KERNELS(isa)                                                           \
+    ATTN_DECLARE_STORED(isa, f32)                                                                  \
     ATTN_DECLARE_STORED(isa, f16)                                                                  \
     ATTN_DECLARE_STORED(isa, bf16)                                                                 \
     ATTN_DECLARE_STORED(isa, i8)
 
 #define ATTN_DEFINE_STORED_KERNELS(isa)                                                            \
     static const struct attn_stored_kernels stored_kernels_##isa = {                               \
+        .qk_f32 = attn_qk_f32_##isa,                                                               \
         .qk_f16 = attn_qk_f16_##isa,                                                               \
         .qk_bf16 = attn_qk_bf16_##isa,                                                             \
         .qk_i8 = attn_qk_i8_##isa,                                                                 \
+        .pv_f32 = attn_pv_f32_##isa,                                                               \
         .pv_f16 = attn_pv_f16_##isa,                                                               \
         .pv_bf16 = attn_pv_bf16_##isa,                                                             \
         .pv_i8 = attn_pv_i8_##isa,                                                                 \

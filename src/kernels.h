@@ -111,29 +111,45 @@ struct attn_int8_kernels {
                        size_t group, float scale, float *scores, size_t score_stride);
 };
 
+/* Where ATTN_PACK_STEP keys or values begin that lie together, and the scales of such int8. */
+struct attn_piece {
+    const char *at;
+    const float *scales;
+};
+
 /* Keys or values of a storage type where they lie: number j begins j * stride elements from `at` and,
- * if it is int8, has its scales at scales + j * scale_stride, one for each group features. */
+ * if it is int8, has its scales at scales + j * scale_stride, one for each group features. Where
+ * pieces is not null, they lie in several places: number j begins (j % ATTN_PACK_STEP) * stride
+ * elements from the `at` of piece j / ATTN_PACK_STEP, and so on. After those that are to be read
+ * there are ATTN_PIECES_AHEAD more in the list, which a kernel may ask for: they are needed next. */
+#define ATTN_PIECES_AHEAD 2
 struct attn_stored {
     const void *at;
     int64_t stride;
     const float *scales;
     int64_t scale_stride;
     size_t group;
+    const struct attn_piece *pieces;
 };
 
 /* Products of a few rows with keys or values of a storage type, without a copy in f32: what widening
- * and then qk_strided or pv_tile of struct attn_kernels give, to the bit. Keys are read as lanes of
- * 2 halves or 4 int8, to which `at` is aligned and of which stride is a multiple; dim and group are
- * multiples of four lanes. v_dim and the group of values are multiples of ATTN_STORED_STEP; no row
- * has bits. */
+ * and then qk_strided or pv_tile of struct attn_kernels give, to the bit. No row has bits. Where the
+ * type is not f32, keys are read as lanes of 2 halves or 4 int8, to which `at` is aligned and of
+ * which stride is a multiple; dim and group are multiples of four lanes, v_dim and the group of
+ * values of ATTN_STORED_STEP. */
 #define ATTN_STORED_STEP 16
 struct attn_stored_kernels {
+    void (*qk_f32)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
+                   size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_f16)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
                    size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_bf16)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
                     size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_i8)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
                   size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    void (*pv_f32)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
+                   size_t n_rows, const struct attn_stored *values, size_t v_dim,
+                   const float *factor, float *acc, size_t acc_stride);
     void (*pv_f16)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
                    size_t n_rows, const struct attn_stored *values, size_t v_dim,
                    const float *factor, float *acc, size_t acc_stride);

@@ -18,6 +18,7 @@
 #include "kernels.h"
 #include "lanes.h"
 #include "lifted.h"
+#include "pieces.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -27,8 +28,9 @@ struct pv_operands {
     const float *weights;
     size_t weight_stride;
     const char *values;
-    int64_t value_stride; /* bytes */
-    const float *scales;  /* of int8 values: those of key 0, for each group a float */
+    int64_t value_stride;            /* bytes */
+    const struct attn_piece *pieces; /* where values lie in several places */
+    const float *scales;             /* of int8 values: those of key 0, for each group a float */
     int64_t scale_stride;
     size_t group, column; /* features that share one, and which the block begins with */
     const float *factor;  /* null: the sums start from -0 */
@@ -63,10 +65,9 @@ ALWAYS_INLINE vf pv_value(const attn_type type, const char *value, const int v, 
 
 /* One key: its value times the weight of each row. */
 ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const int short_row,
-                          const float *const *weight, int64_t j, const char *value, size_t last,
-                          const struct pv_operands *o, const size_t *scale_at, uintptr_t ahead,
+                          const float *const *weight, int64_t j, const char *value,
+                          const float *scales, size_t last, const size_t *scale_at, uintptr_t ahead,
                           vf acc[][WIDE_VECTORS]) {
-    const float *scales = type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL;
     vf x[WIDE_VECTORS];
     const size_t per_line = type == ATTN_F32 ? 1 : 64 / (VF_LANES * value_bytes(type));
     if (M <= 4 || type != ATTN_F32) { /* memory-bound; more rows of f32 have the values in cache */
@@ -100,6 +101,36 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const 
     }
 }
 
+/* Values from key j on, up to key `end`, at one stride, and how far away those are that are asked for
+ * meanwhile. */
+struct values_at {
+    const char *value;
+    const float *scales;
+    uintptr_t ahead; /* may leave the values */
+    int64_t end;
+};
+
+ALWAYS_INLINE struct values_at values_at(const attn_type type, const struct pv_operands *o,
+                                         int64_t j, int64_t end) {
+    if (!o->pieces)
+        return (struct values_at){o->values + j * o->value_stride,
+                                  type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL,
+                                  12 * (uintptr_t)o->value_stride, end};
+    const struct attn_piece *piece = o->pieces + j / ATTN_PACK_STEP;
+    const int64_t i = j % ATTN_PACK_STEP, piece_end = j - i + ATTN_PACK_STEP;
+    struct values_at at = {
+        .value = piece->at + o->column * value_bytes(type) + i * o->value_stride,
+        .ahead = piece[1].at ? (uintptr_t)piece[1].at - (uintptr_t)piece->at : 0,
+        .end = piece_end < end ? piece_end : end,
+    };
+    prefetch_start(piece + 2, ATTN_PACK_STEP * o->value_stride);
+    if (type == ATTN_I8) {
+        at.scales = piece->scales + i * o->scale_stride;
+        prefetch_scales(piece + 1, i, o->scale_stride);
+    }
+    return at;
+}
+
 /* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
  * a vector (see vf_load_last). */
 ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
@@ -122,24 +153,35 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
             }
         }
     }
-    const int64_t stride = o->value_stride;
-    const char *value = o->values + begin * stride;
-    const uintptr_t ahead = 12 * (uintptr_t)stride; /* may leave the values */
+    const int64_t stride = o->value_stride, scale_stride = o->scale_stride;
     size_t scale_at[WIDE_VECTORS] = {0};
     if (type == ATTN_I8) {
         UNROLL
         for (int v = 0; v < N; v++)
             scale_at[v] = (o->column + (size_t)v * VF_LANES) / o->group;
     }
-    int64_t j = begin;
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : 2;
-    for (; j + steps <= end; j += steps) {
-        UNROLL
-        for (int u = 0; u < steps; u++, value += stride)
-            pv_key(M, N, type, short_row, weight, j + u, value, last, o, scale_at, ahead, acc);
+    for (int64_t j = begin; j < end;) {
+        const struct values_at at = values_at(type, o, j, end);
+        const char *value = at.value;
+        const float *scales = at.scales;
+#define PV_KEY(u)                                                                                  \
+    pv_key(M, N, type, short_row, weight, j + (u), value,                                          \
+           type == ATTN_I8 ? scales + (u)*scale_stride : NULL, last, scale_at, at.ahead, acc)
+        for (; j + steps <= at.end; j += steps) {
+            UNROLL
+            for (int u = 0; u < steps; u++, value += stride)
+                PV_KEY(u);
+            if (type == ATTN_I8)
+                scales += steps * scale_stride;
+        }
+        for (; j < at.end; j++, value += stride) {
+            PV_KEY(0);
+            if (type == ATTN_I8)
+                scales += scale_stride;
+        }
+#undef PV_KEY
     }
-    for (; j < end; j++, value += stride)
-        pv_key(M, N, type, short_row, weight, j, value, last, o, scale_at, ahead, acc);
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;
@@ -148,6 +190,23 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
             vf_store(a + v * VF_LANES, acc[r][v]);
         vf_store_last(a + (N - 1) * VF_LANES, acc[r][N - 1], last, short_row);
     }
+}
+
+static inline struct pv_operands pv_operands_of(const float *weights, size_t weight_stride,
+                                                const struct attn_stored *values, size_t bytes,
+                                                const float *factor, float *acc,
+                                                size_t acc_stride) {
+    return (struct pv_operands){.weights = weights,
+                                .weight_stride = weight_stride,
+                                .values = values->at,
+                                .value_stride = values->stride * (int64_t)bytes,
+                                .pieces = values->pieces,
+                                .scales = values->scales,
+                                .scale_stride = values->scale_stride,
+                                .group = values->group,
+                                .factor = factor,
+                                .acc = acc,
+                                .acc_stride = acc_stride};
 }
 
 static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {

@@ -35,16 +35,8 @@
             STORED_TABLE(NAME_##type)};                                                            \
         static const size_t most_rows[WIDE_VECTORS] = {STORED_MOST_ROWS};                          \
         const size_t bytes = value_bytes(type);                                                    \
-        const struct pv_operands tile = {.weights = weights,                                       \
-                                         .weight_stride = weight_stride,                           \
-                                         .values = values->at,                                     \
-                                         .value_stride = values->stride * (int64_t)bytes,          \
-                                         .scales = values->scales,                                 \
-                                         .scale_stride = values->scale_stride,                     \
-                                         .group = values->group,                                   \
-                                         .factor = factor,                                         \
-                                         .acc = acc,                                               \
-                                         .acc_stride = acc_stride};                                \
+        const struct pv_operands tile =                                                            \
+            pv_operands_of(weights, weight_stride, values, bytes, factor, acc, acc_stride);        \
         pv_columns(blocks, most_rows, NULL, bytes, tile, visible, n_rows, v_dim);                  \
     }
 

@@ -10,10 +10,12 @@
 #ifndef ATTN_QK_FEW_ROWS_H
 #define ATTN_QK_FEW_ROWS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels.h"
 #include "lanes.h"
+#include "pieces.h"
 #include "qk_transposed.h"
 #include "row_blocks.h"
 #include "unroll.h"
@@ -73,14 +75,24 @@ static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_ke
 
 /* ---- A block of rows ------------------------------------------------------------------------- */
 
-/* M rows against the vector of keys from key j on, of which n_keys are there. n_next come after
- * them. In the order of arithmetic of qk_broadcast.h. n_lanes: of a key. */
-ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float *const *q,
-                                 const struct attn_stored *keys, size_t j, size_t n_keys,
-                                 size_t n_next, size_t n_lanes, float scale, float *scores,
-                                 size_t score_stride) {
-    const int64_t stride = keys->stride / (int64_t)per_lane(type);
-    const float *const lanes = (const float *)keys->at + (int64_t)j * stride, *scales = NULL;
+/* A vector of keys, of which n_keys are there, and the one that is asked for meanwhile. */
+struct key_vector {
+    const float *lanes, *next;
+    int64_t stride; /* lanes */
+    size_t n_keys, n_next;
+    const float *scales; /* of int8, one for each group_lanes lanes */
+    int64_t scale_stride;
+    size_t group_lanes;
+};
+
+/* M rows against a vector of keys, in the order of arithmetic of qk_broadcast.h. n_lanes: of a
+ * key. */
+ALWAYS_INLINE void strided_block(const int M, const attn_type type, const int by_column,
+                                 const float *const *q, const struct key_vector *keys,
+                                 size_t n_lanes, float scale, float *scores, size_t score_stride) {
+    const int64_t stride = keys->stride;
+    const size_t n_keys = keys->n_keys;
+    const float *const lanes = keys->lanes, *scales = keys->scales;
     const float *row[MAX_STRIDED_ROWS];
     vf acc[MAX_STRIDED_ROWS];
     struct turned_keys x;
@@ -89,13 +101,11 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
     for (int r = 0; r < M; r++)
         row[r] = q[r], acc[r] = vf_set1(0.0f);
     size_t c = 0, group_end = 0;
-    if (type == ATTN_I8)
-        scales = keys->scales + (int64_t)j * keys->scale_stride;
 #define SCALES_AT(c)                                                                               \
     do {                                                                                           \
         if (type == ATTN_I8 && (c) == group_end) {                                                 \
             x.scale = scales_of_keys(scales, keys->scale_stride, n_keys);                          \
-            scales++, group_end += keys->group / 4;                                                \
+            scales++, group_end += keys->group_lanes;                                              \
         }                                                                                          \
     } while (0)
 #define ROWS_OF_FEATURE(f)                                                                         \
@@ -106,11 +116,10 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
             acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
     } while (0)
     if (n_keys == VF_LANES) {
-        const float *const next = n_next ? lanes + VF_LANES * stride : lanes;
-        struct lines_ahead ahead = lines_ahead(next, stride, n_next, n_lanes);
+        struct lines_ahead ahead = lines_ahead(keys->next, stride, keys->n_next, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
-            if (M == 1)
-                prefetch_column(next, stride, c);
+            if (by_column)
+                prefetch_column(keys->next, stride, c);
             else
                 prefetch_lines(ahead);
             SCALES_AT(c);
@@ -140,22 +149,63 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const float 
         vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
 }
 
-typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t n_keys,
-                              size_t n_lanes, float scale, float *scores, size_t score_stride);
-
-/* M rows against all keys. Of types but f32 only a single row takes the last ones, where they fill
- * no vector. */
-ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *const *q,
-                                const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
-                                float scale, float *scores, size_t score_stride) {
-    size_t j = 0;
-    for (; j + VF_LANES <= n_keys; j += VF_LANES) {
-        const size_t left = n_keys - j - VF_LANES;
-        strided_block(M, type, q, keys, j, VF_LANES, left < VF_LANES ? left : VF_LANES, n_lanes,
-                      scale, scores + j, score_stride);
+/* The vector of keys from key j on, of n_keys keys. */
+ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struct attn_stored *keys,
+                                               size_t j, size_t n_keys) {
+    const size_t left = n_keys - j, n = left < VF_LANES ? left : VF_LANES;
+    struct key_vector x = {
+        .stride = keys->stride / (int64_t)per_lane(type),
+        .n_keys = n,
+        .scale_stride = keys->scale_stride,
+        .group_lanes = keys->group / 4,
+    };
+    if (keys->pieces) {
+        const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
+        const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
+        x.lanes = (const float *)(const void *)piece->at + i * x.stride;
+        x.next = (const float *)(const void *)piece[1].at + i * x.stride;
+        x.n_next = piece[1].at ? VF_LANES : 0;
+        if (i == 0)
+            prefetch_start(piece + 2, ATTN_PACK_STEP * x.stride * (int64_t)sizeof(float));
+        if (type == ATTN_I8) {
+            x.scales = piece->scales + i * x.scale_stride;
+            prefetch_scales(piece + 1, i, x.scale_stride);
+        }
+    } else {
+        x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
+        x.n_next = left - n < VF_LANES ? left - n : VF_LANES;
+        x.next = x.n_next ? x.lanes + VF_LANES * x.stride : x.lanes;
+        if (type == ATTN_I8)
+            x.scales = keys->scales + (int64_t)j * x.scale_stride;
     }
-    if (j < n_keys && (M == 1 || type == ATTN_F32))
-        strided_block(M, type, q, keys, j, n_keys - j, 0, n_lanes, scale, scores + j, score_stride);
+    return x;
+}
+
+typedef void strided_function(const float *const *q, const struct attn_stored *keys, size_t first,
+                              size_t n_keys, size_t n_lanes, float scale, float *scores,
+                              size_t score_stride);
+
+/* M rows against keys first .. n_keys - 1. Of types but f32 only a single row takes the last ones,
+ * where they fill no vector. */
+ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *const *q,
+                                const struct attn_stored *keys, size_t first, size_t n_keys,
+                                size_t n_lanes, float scale, float *scores, size_t score_stride) {
+    size_t j = first;
+#define STRIDED_VECTORS(by_column)                                                                 \
+    for (; j + VF_LANES <= n_keys; j += VF_LANES) {                                                \
+        struct key_vector x = vector_of_keys(type, keys, j, n_keys);                               \
+        x.n_keys = VF_LANES; /* a constant from here on */                                         \
+        strided_block(M, type, by_column, q, &x, n_lanes, scale, scores + j, score_stride);        \
+    }
+    if (M == 1 && !keys->pieces)
+        STRIDED_VECTORS(1)
+    else
+        STRIDED_VECTORS(0)
+#undef STRIDED_VECTORS
+    if (j < n_keys && (M == 1 || type == ATTN_F32)) {
+        const struct key_vector x = vector_of_keys(type, keys, j, n_keys);
+        strided_block(M, type, 0, q, &x, n_lanes, scale, scores + j, score_stride);
+    }
 }
 
 #if MAX_STRIDED_ROWS == 12
@@ -167,30 +217,26 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
 /* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
 #define STRIDED_BLOCK(M, type)                                                                     \
     NEVER_INLINE void strided_##M##_##type(const float *const *q, const struct attn_stored *keys,  \
-                                           size_t n_keys, size_t n_lanes, float scale,             \
-                                           float *scores, size_t score_stride) {                   \
-        strided_keys(M, type, q, keys, n_keys, n_lanes, scale, scores, score_stride);              \
+                                           size_t first, size_t n_keys, size_t n_lanes,            \
+                                           float scale, float *scores, size_t score_stride) {      \
+        strided_keys(M, type, q, keys, first, n_keys, n_lanes, scale, scores, score_stride);       \
     }
 #define STRIDED_NAME(M, type) strided_##M##_##type,
 
-/* All rows and keys, by such blocks. */
-ALWAYS_INLINE void strided_rows(const attn_type type, strided_function *const *blocks,
+/* All rows and keys, by such blocks; the last keys, where they fill no vector, row by row but for
+ * f32. */
+ALWAYS_INLINE void strided_rows(strided_function *const *blocks, const attn_type type,
                                 const float *const *q, size_t n_rows,
                                 const struct attn_stored *keys, size_t n_keys, size_t n_lanes,
                                 float scale, float *scores, size_t score_stride) {
     const size_t whole = n_keys / VF_LANES * VF_LANES;
     for (size_t r = 0, m; r < n_rows; r += m) {
         m = next_block(n_rows - r, MAX_STRIDED_ROWS);
-        blocks[m - 1](q + r, keys, n_keys, n_lanes, scale, scores + r * score_stride, score_stride);
-        if (type == ATTN_F32 || m == 1 || whole == n_keys)
-            continue;
-        struct attn_stored last = *keys;
-        last.at = (const float *)last.at + (int64_t)whole * keys->stride / (int64_t)per_lane(type);
-        if (type == ATTN_I8)
-            last.scales += (int64_t)whole * keys->scale_stride;
-        for (size_t i = 0; i < m; i++)
-            blocks[0](q + r + i, &last, n_keys - whole, n_lanes, scale,
-                      scores + (r + i) * score_stride + whole, score_stride);
+        blocks[m - 1](q + r, keys, 0, n_keys, n_lanes, scale, scores + r * score_stride,
+                      score_stride);
+        for (size_t i = 0; type != ATTN_F32 && m > 1 && whole < n_keys && i < m; i++)
+            blocks[0](q + r + i, keys, whole, n_keys, n_lanes, scale,
+                      scores + (r + i) * score_stride, score_stride);
     }
 }
 
@@ -201,17 +247,25 @@ ALWAYS_INLINE void strided_rows(const attn_type type, strided_function *const *b
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
-        strided_rows(ATTN_F32, blocks, q, n_rows, &stored, n_keys, dim, scale, scores,             \
+        strided_rows(blocks, ATTN_F32, q, n_rows, &stored, n_keys, dim, scale, scores,             \
                      score_stride);                                                                \
     }
 
-/* A kernel of struct attn_stored_kernels. */
+/* qk_f32 of struct attn_stored_kernels, from the blocks of qk_strided. */
+#define DEFINE_QK_F32(name)                                                                        \
+    void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
+              size_t dim, float scale, float *scores, size_t score_stride) {                       \
+        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
+        strided_rows(blocks, ATTN_F32, q, n_rows, keys, n_keys, dim, scale, scores, score_stride); \
+    }
+
+/* The others. */
 #define DEFINE_QK_STORED(name, type)                                                               \
     UP_TO_STRIDED(STRIDED_BLOCK, type)                                                             \
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
         static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
-        strided_rows(type, blocks, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,   \
+        strided_rows(blocks, type, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,   \
                      score_stride);                                                                \
     }
 

@@ -11,12 +11,12 @@
 
 #include "unroll.h"
 
-/* The vector of keys that comes next, of which n_next are there, is asked for while this one is
+/* The vector of keys that comes next, of which n_next are there, is asked for while another one is
  * worked on. */
 enum { LINE = 64 / sizeof(float) };
 
 /* Line by line of all its keys, a quarter of them with each four features: more streams than hardware
- * prefetchers follow, so that all depends on this. The faster way for one row. */
+ * prefetchers follow, so that all depends on this. Used for one row only. */
 #define prefetch_column(next, stride, c)                                                           \
     do {                                                                                           \
         const float *line = (next) + (int64_t)((c) / 4 % 4 * (VF_LANES / 4)) * (stride);           \

@@ -50,9 +50,12 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
 }
 
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
-                              int64_t begin, int64_t end) {
-    struct attn_tile tile = {
-        .begin = begin, .end = end, .batch = rows->batch, .kv_head = rows->kv_head};
+                              int64_t begin, int64_t end, int64_t next_end) {
+    struct attn_tile tile = {.begin = begin,
+                             .end = end,
+                             .next_end = next_end,
+                             .batch = rows->batch,
+                             .kv_head = rows->kv_head};
     const struct attn_run keys =
         attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
     const struct attn_run values =
@@ -241,8 +244,10 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
     } else {
         attn_qk_stored *const qk_stored = products->is_dot ? NULL : attn_tile_qk_stored(job);
         for (int64_t j = begin, to; j < end; j = to) {
+            struct attn_piece pieces[ATTN_TILE_PIECES];
             struct attn_stored keys;
-            const int64_t n = qk_stored ? attn_tile_stored_keys(job, tile, j, end, &keys) : 0;
+            const int64_t n =
+                qk_stored ? attn_tile_stored_keys(job, tile, j, end, pieces, &keys) : 0;
             to = at_most(j + at_least(n, KEY_CHUNK), end);
             if (n > 0) {
                 qk_stored(q, n_rows, &keys, (size_t)n, dim, scale, w->scores + j, stride);

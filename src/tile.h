@@ -11,6 +11,7 @@
  * of the tile is key begin + j. */
 struct attn_tile {
     int64_t begin, end;
+    int64_t next_end; /* of the keys that come after the tile's and are needed next */
     int64_t batch, kv_head;
     const float *keys, *values; /* where they can be used as they lie, else null */
     int64_t key_stride, value_stride;
@@ -31,7 +32,7 @@ struct attn_products attn_products_of(const struct attn_checked *problem,
 
 /* The tile of keys [begin, end) for the rows of a task. */
 struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
-                              int64_t begin, int64_t end);
+                              int64_t begin, int64_t end, int64_t next_end);
 
 /* Packs the tile's keys, and makes f32 of values of another type, if so many rows are worth it.
  * Before this, none of them has been read. */

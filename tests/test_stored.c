@@ -1,5 +1,5 @@
 /* Products of keys and values as they are stored against those that are widened first, bit for bit:
- * for every storage type, any stride, groups of scales, tails, and rows alone.
+ * for every storage type, any stride, groups of scales, tails, pieces in another order, and rows alone.
  *
  * SPDX-License-Identifier: MIT */
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-enum { MAX_SETS = 16, MAX_ROWS = 27 };
+enum { MAX_SETS = 16, MAX_ROWS = 27, MAX_PIECES = 5 };
 
 struct stored_case {
     attn_type type;
@@ -18,57 +18,110 @@ struct stored_case {
     int64_t scale_stride;
     enum side side;
     bool has_specials; /* NaN, infinity or a huge scale in one key */
+    bool in_pieces;    /* whole pieces are stored in reverse order */
 };
+
+/* Where key or value j is stored. */
+static size_t place_of(const struct stored_case *c, size_t j) {
+    const size_t whole = c->keys / ATTN_PACK_STEP, piece = j / ATTN_PACK_STEP;
+    return c->in_pieces && piece < whole ? j + (whole - 1 - 2 * piece) * ATTN_PACK_STEP : j;
+}
+
+/* The keys or values, from `at` or in pieces. element: bytes of one. */
+static struct attn_stored stored_of(const struct stored_case *c, const char *at, int64_t stride,
+                                    size_t element, const float *scales,
+                                    struct attn_piece *pieces) {
+    struct attn_stored stored = {at, stride, scales, c->scale_stride, c->group, NULL};
+    size_t n = 0;
+    for (size_t j = 0; c->in_pieces && j < c->keys; j += ATTN_PACK_STEP) {
+        const int64_t place = (int64_t)place_of(c, j);
+        pieces[n++] = (struct attn_piece){at + place * stride * (int64_t)element,
+                                          scales + place * c->scale_stride};
+    }
+    for (size_t i = 0; i < ATTN_PIECES_AHEAD; i++) /* asked for, or not there */
+        pieces[n + i] = i == 0 && n > 0 ? pieces[0] : (struct attn_piece){NULL, NULL};
+    if (c->in_pieces)
+        stored.at = NULL, stored.scales = NULL, stored.pieces = pieces;
+    return stored;
+}
 
 typedef void qk_function(const float *const *q, size_t n_rows, const struct attn_stored *keys,
                          size_t n_keys, size_t dim, float scale, float *scores,
                          size_t score_stride);
 
 static qk_function *qk_of(const struct attn_stored_kernels *stored, attn_type type) {
-    return type == ATTN_F16 ? stored->qk_f16 : type == ATTN_BF16 ? stored->qk_bf16 : stored->qk_i8;
+    return type == ATTN_F32    ? stored->qk_f32
+           : type == ATTN_F16  ? stored->qk_f16
+           : type == ATTN_BF16 ? stored->qk_bf16
+                               : stored->qk_i8;
 }
 
-static size_t per_lane(attn_type type) { return type == ATTN_I8 ? 4 : 2; }
+static size_t per_lane(attn_type type) { return type == ATTN_F32 ? 1 : type == ATTN_I8 ? 4 : 2; }
+static size_t bytes_of(attn_type type) { return sizeof(float) / per_lane(type); }
 
 static void fill_key(const struct stored_case *c, void *key, bool is_special, struct rng *rng) {
     for (size_t i = 0; i < c->dim; i++) {
         const uint64_t x = rng_next(rng);
-        if (c->type == ATTN_I8)
+        if (c->type == ATTN_F32)
+            ((float *)key)[i] = rng_normal(rng);
+        else if (c->type == ATTN_I8)
             ((int8_t *)key)[i] = (int8_t)x;
         else /* f16: any finite number; bf16: 2^-127 to 2^8, and subnormal ones */
             ((uint16_t *)key)[i] = (uint16_t)(x & (c->type == ATTN_F16 ? 0xbbff : 0xc3ff));
     }
+    if (is_special && c->type == ATTN_F32)
+        ((float *)key)[rng_below(rng, (int64_t)c->dim)] = rng_below(rng, 2) ? INFINITY : NAN;
     if (is_special && c->type == ATTN_F16)
         ((uint16_t *)key)[rng_below(rng, (int64_t)c->dim)] = rng_below(rng, 2) ? 0x7c00 : 0x7e01;
     if (is_special && c->type == ATTN_BF16)
         ((uint16_t *)key)[rng_below(rng, (int64_t)c->dim)] = rng_below(rng, 2) ? 0xff80 : 0x7fc1;
 }
 
+static void widen(const struct attn_kernels *set, const struct stored_case *c, const void *at,
+                  int64_t stride, const float *scales, float *wide) {
+    if (c->type == ATTN_F32)
+        for (size_t j = 0; j < c->keys; j++)
+            memcpy(wide + j * c->dim, (const float *)at + (int64_t)j * stride,
+                   c->dim * sizeof *wide);
+    else if (c->type == ATTN_F16)
+        set->widen_f16(at, stride, c->keys, c->dim, wide, c->dim);
+    else if (c->type == ATTN_BF16)
+        set->widen_bf16(at, stride, c->keys, c->dim, wide, c->dim);
+    else
+        for (size_t f = 0; f < c->dim; f += c->group)
+            set->widen_i8((const int8_t *)at + f, stride, c->keys, c->group, scales + f / c->group,
+                          c->scale_stride, wide + f, c->dim);
+}
+
+/* Rows of wide from the order in which they are stored to that of keys. */
+static void put_in_order(const struct stored_case *c, float *wide) {
+    for (size_t j = 0; j < c->keys; j++)
+        for (size_t i = 0; place_of(c, j) > j && i < c->dim; i++) {
+            const float x = wide[j * c->dim + i];
+            wide[j * c->dim + i] = wide[place_of(c, j) * c->dim + i];
+            wide[place_of(c, j) * c->dim + i] = x;
+        }
+}
+
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* The scores that widening gives. */
 static void widen_and_multiply(const struct attn_kernels *set, const struct stored_case *c,
-                               const float *const *q, const struct attn_stored *keys, float scale,
-                               float *scores, size_t width) {
+                               const float *const *q, const void *at, int64_t stride,
+                               const float *scales, float scale, float *scores, size_t width) {
     float *wide = malloc(c->keys * c->dim * sizeof *wide);
     cr_assert(wide, "no memory");
-    if (c->type == ATTN_F16)
-        set->widen_f16(keys->at, keys->stride, c->keys, c->dim, wide, c->dim);
-    else if (c->type == ATTN_BF16)
-        set->widen_bf16(keys->at, keys->stride, c->keys, c->dim, wide, c->dim);
-    else
-        for (size_t f = 0; f < c->dim; f += c->group)
-            set->widen_i8((const int8_t *)keys->at + f, keys->stride, c->keys, c->group,
-                          keys->scales + f / c->group, c->scale_stride, wide + f, c->dim);
+    widen(set, c, at, stride, scales, wide);
+    put_in_order(c, wide);
     set->qk_strided(q, c->rows, wide, (int64_t)c->dim, c->keys, c->dim, scale, scores, width);
     free(wide);
 }
 
 static void try_case(const struct attn_kernels *set, const struct stored_case *c, struct rng *rng) {
     check_context("stored %s: type %d rows %zu keys %zu dim %zu group %zu stride %" PRId64
-                  " scale stride %" PRId64 " side %d specials %d",
+                  " scale stride %" PRId64 " side %d specials %d pieces %d",
                   set->name, (int)c->type, c->rows, c->keys, c->dim, c->group, c->stride,
-                  c->scale_stride, (int)c->side, (int)c->has_specials);
+                  c->scale_stride, (int)c->side, (int)c->has_specials, (int)c->in_pieces);
     const size_t width = (c->keys + ATTN_SCORE_PAD - 1) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
     const float scale = 0.37f;
     float *q_data = guarded_floats(SLOT_Q, c->rows * c->dim, c->side);
@@ -96,13 +149,15 @@ static void try_case(const struct attn_kernels *set, const struct stored_case *c
     if (c->has_specials)
         scales[scale_reach / 2] = rng_below(rng, 2) ? NAN : 3e38f;
 
-    const struct attn_stored keys = {lanes, c->stride * (int64_t)per_lane(c->type), scales,
-                                     c->scale_stride, c->group};
+    const int64_t stride = c->stride * (int64_t)per_lane(c->type);
+    struct attn_piece pieces[MAX_PIECES + ATTN_PIECES_AHEAD];
+    const struct attn_stored keys =
+        stored_of(c, (const char *)lanes, stride, bytes_of(c->type), scales, pieces);
     float *got = guarded_floats(SLOT_OTHER, c->rows * width, c->side);
     float *want = guarded_floats(SLOT_OTHER + 1, c->rows * width, c->side);
     float *alone = guarded_floats(SLOT_OTHER + 2, width, c->side);
     qk_function *const multiply = qk_of(set->stored, c->type);
-    widen_and_multiply(set, c, q, &keys, scale, want, width);
+    widen_and_multiply(set, c, q, lanes, stride, scales, scale, want, width);
     multiply(q, c->rows, &keys, c->keys, c->dim, scale, got, width);
     for (size_t r = 0; r < c->rows; r++) {
         multiply(q + r, 1, &keys, c->keys, c->dim, scale, alone, width);
@@ -123,14 +178,16 @@ Test(stored, products_are_those_of_widened_keys) {
     const size_t n_sets = check_kernel_sets(sets);
     struct rng rng = {11};
     for (size_t s = 0; s < n_sets; s++)
-        for (attn_type type = ATTN_F16; sets[s]->stored && type <= ATTN_I8;
+        for (attn_type type = ATTN_F32; sets[s]->stored && type <= ATTN_I8;
              type = (attn_type)(type + 1))
             for (size_t rows = 1; rows <= MAX_ROWS; rows += rows < 13 ? 1 : 7)
                 for (size_t n = 0; n < sizeof key_counts / sizeof *key_counts; n++) {
                     const size_t n_dims = type == ATTN_I8 ? 5 : 8;
-                    const size_t dim = dims[rng_below(&rng, (int64_t)n_dims)];
+                    const size_t dim = type == ATTN_F32 ? 1 + (size_t)rng_below(&rng, 130)
+                                                        : dims[rng_below(&rng, (int64_t)n_dims)];
                     const int64_t lanes = (int64_t)(dim / per_lane(type));
-                    const int64_t groups = rng_below(&rng, 2) ? (int64_t)dim / 16 : 1;
+                    const int64_t groups =
+                        type == ATTN_I8 && rng_below(&rng, 2) ? (int64_t)dim / 16 : 1;
                     const int64_t strides[] = {lanes, lanes + 3, 8 * lanes, 0, -lanes, -lanes - 5};
                     const int64_t scale_strides[] = {groups, groups + 2, 0, -groups};
                     const struct stored_case c = {
@@ -143,6 +200,7 @@ Test(stored, products_are_those_of_widened_keys) {
                         .scale_stride = scale_strides[rng_below(&rng, 4)],
                         .side = rng_below(&rng, 2) ? AT_END : AT_START,
                         .has_specials = rng_below(&rng, 4) == 0,
+                        .in_pieces = rng_below(&rng, 2) == 0,
                     };
                     try_case(sets[s], &c, &rng);
                 }
@@ -156,7 +214,10 @@ typedef void pv_function(const float *weights, size_t weight_stride,
                          float *acc, size_t acc_stride);
 
 static pv_function *pv_of(const struct attn_stored_kernels *stored, attn_type type) {
-    return type == ATTN_F16 ? stored->pv_f16 : type == ATTN_BF16 ? stored->pv_bf16 : stored->pv_i8;
+    return type == ATTN_F32    ? stored->pv_f32
+           : type == ATTN_F16  ? stored->pv_f16
+           : type == ATTN_BF16 ? stored->pv_bf16
+                               : stored->pv_i8;
 }
 
 /* A range that may be empty; some rows are lifted up to a column in it. */
@@ -174,10 +235,10 @@ static struct attn_visible any_range(size_t keys, struct rng *rng) {
 static void try_values(const struct attn_kernels *set, const struct stored_case *c,
                        struct rng *rng) {
     check_context("stored values %s: type %d rows %zu keys %zu dim %zu group %zu stride %" PRId64
-                  " scale stride %" PRId64 " side %d specials %d",
+                  " scale stride %" PRId64 " side %d specials %d pieces %d",
                   set->name, (int)c->type, c->rows, c->keys, c->dim, c->group, c->stride,
-                  c->scale_stride, (int)c->side, (int)c->has_specials);
-    const size_t bytes = c->type == ATTN_I8 ? 1 : 2, groups = c->dim / c->group;
+                  c->scale_stride, (int)c->side, (int)c->has_specials, (int)c->in_pieces);
+    const size_t bytes = bytes_of(c->type), groups = c->dim / c->group;
     const int64_t reach = c->stride * (int64_t)(c->keys - 1);
     const int64_t scale_reach = c->scale_stride * (int64_t)(c->keys - 1);
     char *values = guarded(SLOT_V, ((size_t)llabs(reach) + c->dim) * bytes, c->side);
@@ -207,22 +268,18 @@ static void try_values(const struct attn_kernels *set, const struct stored_case 
             is_seen |= (int32_t)j >= visible[r].begin && (int32_t)j < visible[r].end;
         if (!is_seen && c->stride != 0 && c->scale_stride != 0)
             continue;
-        fill_key(c, values + (int64_t)j * c->stride * (int64_t)bytes,
+        const int64_t place = (int64_t)place_of(c, j);
+        fill_key(c, values + place * c->stride * (int64_t)bytes,
                  c->has_specials && j == c->keys / 2, rng);
         for (size_t g = 0; g < groups; g++)
-            scales[(int64_t)j * c->scale_stride + (int64_t)g] = rng_normal(rng) * 0.01f;
+            scales[place * c->scale_stride + (int64_t)g] = rng_normal(rng) * 0.01f;
     }
-    if (c->type == ATTN_F16)
-        set->widen_f16((const void *)values, c->stride, c->keys, c->dim, wide, c->dim);
-    else if (c->type == ATTN_BF16)
-        set->widen_bf16((const void *)values, c->stride, c->keys, c->dim, wide, c->dim);
-    else
-        for (size_t f = 0; f < c->dim; f += c->group)
-            set->widen_i8((const int8_t *)values + f, c->stride, c->keys, c->group,
-                          scales + f / c->group, c->scale_stride, wide + f, c->dim);
+    widen(set, c, values, c->stride, scales, wide);
+    put_in_order(c, wide);
 
     const float *factor = rng_below(rng, 2) ? factors : NULL;
-    const struct attn_stored stored = {values, c->stride, scales, c->scale_stride, c->group};
+    struct attn_piece pieces[MAX_PIECES + ATTN_PIECES_AHEAD];
+    const struct attn_stored stored = stored_of(c, values, c->stride, bytes, scales, pieces);
     pv_function *const pv = pv_of(set->stored, c->type);
     set->pv_tile(weights, c->keys, visible, c->rows, wide, (int64_t)c->dim, c->dim, factor, want,
                  c->dim);
@@ -242,12 +299,14 @@ Test(stored, sums_are_those_of_widened_values) {
     const size_t n_sets = check_kernel_sets(sets);
     struct rng rng = {12};
     for (size_t s = 0; s < n_sets; s++)
-        for (attn_type type = ATTN_F16; sets[s]->stored && type <= ATTN_I8;
+        for (attn_type type = ATTN_F32; sets[s]->stored && type <= ATTN_I8;
              type = (attn_type)(type + 1))
             for (size_t vectors = 1; vectors <= 17; vectors++)
                 for (size_t rows = 1; rows <= 13; rows++) {
-                    const int64_t dim = (int64_t)(vectors * ATTN_STORED_STEP);
-                    const int64_t groups = rng_below(&rng, 2) ? (int64_t)vectors : 1;
+                    const int64_t dim = (int64_t)(vectors * ATTN_STORED_STEP) -
+                                        (type == ATTN_F32 ? rng_below(&rng, 16) : 0);
+                    const int64_t groups =
+                        type == ATTN_I8 && rng_below(&rng, 2) ? (int64_t)vectors : 1;
                     const int64_t strides[] = {dim, dim + 3, 0, -dim, -dim - 5};
                     const int64_t scale_strides[] = {groups, groups + 2, 0, -groups};
                     const struct stored_case c = {
@@ -260,6 +319,7 @@ Test(stored, sums_are_those_of_widened_values) {
                         .scale_stride = scale_strides[rng_below(&rng, 4)],
                         .side = rng_below(&rng, 2) ? AT_END : AT_START,
                         .has_specials = rng_below(&rng, 4) == 0,
+                        .in_pieces = rng_below(&rng, 2) == 0,
                     };
                     try_values(sets[s], &c, &rng);
                 }

@@ -37,3 +37,4 @@ void attn_qk_packed_f32_avx2(const float *const *q, size_t n_rows, const void *p
 }
 
 DEFINE_QK_STRIDED(attn_qk_strided_f32_avx2)
+DEFINE_QK_F32(attn_qk_f32_avx2)

@@ -49,6 +49,8 @@ static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 /* A macro: gcc 12 takes a function that only prefetches for one without effect, and drops it. */
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+/* The same, no further than into the second-level cache. */
+#define vf_prefetch_far(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
 
 /* Masked loads are avoided: an emulator may read, and fault on, the lanes that the mask hides.
  * Masked stores are not affected. */

@@ -17,3 +17,4 @@ void attn_qk_packed_f32_avx512(const float *const *q, size_t n_rows, const void 
 }
 
 DEFINE_QK_STRIDED(attn_qk_strided_f32_avx512)
+DEFINE_QK_F32(attn_qk_f32_avx512)

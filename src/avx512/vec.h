@@ -49,6 +49,8 @@ static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 /* A macro: gcc 12 takes a function that only prefetches for one without effect, and drops it. */
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+/* The same, no further than into the second-level cache. */
+#define vf_prefetch_far(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
 
 /* The first n lanes, others 0; all from 16 on. */
 static inline vf vf_load_first(const float *p, size_t n) {
