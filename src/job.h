@@ -115,17 +115,16 @@ static inline void attn_next_row(const struct attn_job *job, struct attn_row *ro
 /* Fewer rows than this do not keep the multiply-adds busy. */
 enum { ATTN_FEWEST_ROWS = 4 };
 
-/* The next block of a task's rows, from its row r on: ATTN_ROW_BLOCK of them, with what is left over
+/* The next block of a task's rows, from its row r on: block_rows of them, with what is left over
  * in a block of its own or, where that is very little, in two halves. Also in two halves where keys
  * are not packed: what the first block waits for and what the second computes are then in balance. */
 static inline struct attn_rows attn_row_block(const struct attn_job *job,
                                               const struct attn_rows *rows, int64_t r) {
-    const int64_t left = rows->n - r;
-    const int64_t halves =
-        ATTN_ROW_BLOCK + (attn_packs(job, rows) ? ATTN_FEWEST_ROWS : ATTN_ROW_BLOCK);
+    const int64_t left = rows->n - r, most = (int64_t)job->kernels->block_rows;
+    const int64_t halves = most + (attn_packs(job, rows) ? ATTN_FEWEST_ROWS : most);
     struct attn_rows block = *rows;
     block.first += r;
-    block.n = left <= ATTN_ROW_BLOCK ? left : left < halves ? (left + 1) / 2 : ATTN_ROW_BLOCK;
+    block.n = left <= most ? left : left < halves ? (left + 1) / 2 : most;
     if (!job->c->same_keys)
         block.keys = attn_visible_to_rows(job->c, block.batch, attn_query_of(job, &block, 0),
                                           attn_query_of(job, &block, block.n - 1));

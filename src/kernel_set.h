@@ -109,10 +109,12 @@
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
  * be those of another set, `base`, all of whose features this one requires too;
  * stored_kernels, dot_kernels and int8_kernels are null or the address of its products. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, min_rows, stored_kernels, dot_kernels, int8_kernels)     \
+#define ATTN_DEFINE_KERNELS_ON(base, isa, rows, min_rows, stored_kernels, dot_kernels,             \
+                               int8_kernels)                                                       \
     const struct attn_kernels attn_kernels_##isa = {                                               \
         .name = #isa,                                                                              \
         .required = ATTN_REQUIRED_FEATURES,                                                        \
+        .block_rows = rows,                                                                        \
         .pack_min_rows = min_rows,                                                                 \
         .pack_keys = attn_pack_keys_f32_##base,                                                    \
         .qk_packed = attn_qk_packed_f32_##base,                                                    \
@@ -140,7 +142,7 @@
         .int8 = int8_kernels,                                                                      \
     }
 
-#define ATTN_DEFINE_KERNELS(isa, min_rows, stored_kernels)                                         \
-    ATTN_DEFINE_KERNELS_ON(isa, isa, min_rows, stored_kernels, NULL, NULL)
+#define ATTN_DEFINE_KERNELS(isa, rows, min_rows, stored_kernels)                                   \
+    ATTN_DEFINE_KERNELS_ON(isa, isa, rows, min_rows, stored_kernels, NULL, NULL)
 
 #endif

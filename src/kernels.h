@@ -161,9 +161,16 @@ struct attn_stored_kernels {
                   const float *factor, float *acc, size_t acc_stride);
 };
 
+/* The most rows of a block: those whose scores are computed, turned into weights and used before the
+ * next ones, so that their scores of one tile stay in the first- or second-level cache. */
+#define ATTN_ROW_BLOCK 18
+
 struct attn_kernels {
     const char *name;  /* accepted by ATTN_ISA and attn_set_isa() */
     uint64_t required; /* CPU features, ATTN_REQUIRED_FEATURES of the file that defines this */
+
+    /* Rows of a block, a few times those of a register block. No bit of a row depends on it. */
+    size_t block_rows;
 
     /* From this many rows on it pays to pack a tile that is in cache, for qk_packed; below,
      * qk_strided reads the keys where they are. Both give the same bits. */

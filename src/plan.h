@@ -21,10 +21,6 @@ struct attn_key_range attn_span(int64_t index);
 /* The span that holds key j. */
 int64_t attn_span_of(int64_t j);
 
-/* Rows whose scores are computed, turned into weights and used before the next ones: their scores
- * of one tile stay in the first- or second-level cache. */
-#define ATTN_ROW_BLOCK 18
-
 /* Keys of a tile, at most. */
 #define ATTN_TILE_MOST 512
 

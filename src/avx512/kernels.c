@@ -5,4 +5,4 @@
 #include "required_features.h"
 
 ATTN_DEFINE_STORED_KERNELS(avx512);
-ATTN_DEFINE_KERNELS(avx512, 13, &stored_kernels_avx512);
+ATTN_DEFINE_KERNELS(avx512, 18, 13, &stored_kernels_avx512);

@@ -7,5 +7,5 @@
 
 ATTN_DEFINE_INT8_TABLE(avx512_vnni);
 ATTN_DEFINE_STORED_KERNELS(avx512);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 9, &stored_kernels_avx512, NULL,
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 18, 9, &stored_kernels_avx512, NULL,
                        &int8_kernels_avx512_vnni);
