@@ -57,14 +57,6 @@ emulated() {
 }
 
 # The longest first.
-if have_arm64; then
-    chain arm64
-elif [ "$(uname -m)" = x86_64 ]; then
-    skip 'AArch64' 'aarch64-linux-gnu-gcc, qemu-aarch64 or Criterion for it is missing'
-fi
-chain native
-have pkg-config || skip 'pkg-config' 'it is missing'
-have cmake || absent 'the CMake package' 'cmake is missing'
 if [ "$(uname -m)" = x86_64 ]; then
     # Quiet: what the emulator would warn about not having is left out.
     haswell=Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm
@@ -72,11 +64,21 @@ if [ "$(uname -m)" = x86_64 ]; then
         skip 'older x86 CPUs' 'qemu-x86_64 is missing'
     elif [ -n "$have_criterion" ]; then
         chain emulated Haswell 'avx2 scalar' $haswell
+    fi
+    if have_arm64; then
+        chain arm64
+    else
+        skip 'AArch64' 'aarch64-linux-gnu-gcc, qemu-aarch64 or Criterion for it is missing'
+    fi
+    if have qemu-x86_64 && [ -n "$have_criterion" ]; then
         chain emulated Nehalem scalar Nehalem
         # An operating system that does not save the registers.
         chain emulated 'Haswell without XSAVE' scalar $haswell,-xsave
     fi
 fi
+chain native
+have pkg-config || skip 'pkg-config' 'it is missing'
+have cmake || absent 'the CMake package' 'cmake is missing'
 wait_for_chains
 
 # Last, so that its closing line ends the output.
