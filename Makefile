@@ -42,8 +42,9 @@ WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes $(if $(WERROR),-Werror)
 # No contraction: a fused multiply-add is one where the source says so, and nowhere else.
 BASE_FLAGS := -std=c11 $(WARNINGS) -ffp-contract=off -fPIC -Iinclude -MMD -MP
 LIB_FLAGS := $(BASE_FLAGS) -fvisibility=hidden -Isrc
-# ISA objects stay out of link-time optimisation, which could move their code anywhere.
-ISA_FLAGS := -fno-lto
+# ISA objects stay out of link-time optimisation, which could move their code anywhere. Where every
+# variable lives at each step of an unrolled loop takes gcc as long to write down as all the rest.
+ISA_FLAGS := -fno-lto $(if $(call accepts,-Werror -fno-var-tracking),-fno-var-tracking)
 
 # ---- Instruction sets ----------------------------------------------------------------------------
 

@@ -50,65 +50,74 @@ else
     skip 'format' 'clang-format is missing'
 fi
 
-quick=1
-variant 'gcc -O0' "$isas" CC=gcc WERROR=1 CFLAGS='-O0'
-variant 'gcc -O3' "$isas" CC=gcc WERROR=1 CFLAGS='-O3 -g'
-stage 'gcc -O3: no instruction leaves its kernel set' env CC=gcc sh tests/check_isa_leak.sh "$BUILD/gcc--O3"
-variant 'scalar alone' scalar CC=gcc WERROR=1 ISAS=scalar
-if have clang; then
+gcc_o3() {
+    variant 'gcc -O3' "$isas" CC=gcc WERROR=1 CFLAGS=-O3
+    stage 'gcc -O3: no instruction leaves its kernel set' env CC=gcc sh tests/check_isa_leak.sh "$BUILD/gcc--O3"
+    stage 'first call by many threads, in 100 processes' repeat 100 "$BUILD/gcc--O3/tests/stress/threads"
+}
+clang_build() {
     quick=0
-    variant 'clang' "$isas" CC=clang WERROR=1
-    quick=1
+    variant 'clang' "$isas" CC=clang WERROR=1 CFLAGS=-O2
     stage 'clang: no instruction leaves its kernel set' env CC=clang sh tests/check_isa_leak.sh "$BUILD/clang"
-else
-    skip 'clang' 'it is missing'
-fi
-
-sanitizers='-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
-variant 'gcc with sanitizers' "$isas" CC=gcc CFLAGS="$sanitizers"
-if [ $status = 0 ]; then
+}
+sanitizers() {
+    sanitize='-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+    variant 'gcc with sanitizers' "$isas" CC=gcc CFLAGS="$sanitize"
+    [ $status = 0 ] || return 0
     stage 'command line with sanitizers' env EMULATE= ATTN_TEST_QUICK=1 sh tests/cli.sh "$BUILD/gcc-with-sanitizers/attn"
-fi
-
+}
 # Criterion does not work under ThreadSanitizer, and gcc's OpenMP library gives it false alarms.
-threads=$BUILD/tsan/tests/stress/threads
-if have clang && echo 'int main(void) { return 0; }' |
-    clang -fopenmp -fsanitize=thread -x c - -o "$BUILD/tsan-works" >/dev/null 2>&1; then
-    stage 'ThreadSanitizer: build' build BUILD="$BUILD/tsan" CC=clang CFLAGS='-O1 -g -fsanitize=thread' "$threads"
+thread_sanitizer() {
+    threads=$BUILD/tsan/tests/stress/threads
+    stage 'ThreadSanitizer: build' build BUILD="$BUILD/tsan" CC=clang CFLAGS='-O1 -g1 -fsanitize=thread' "$threads"
     stage 'ThreadSanitizer: first call by many threads' \
         repeat 10 env TSAN_OPTIONS=ignore_noninstrumented_modules=1 "$threads"
-else
-    skip 'ThreadSanitizer' 'clang, its libraries or libomp is missing'
-fi
-stage 'first call by many threads, in 100 processes' repeat 100 "$BUILD/gcc--O3/tests/stress/threads"
-
-if have_arm64; then
-    variant_arm64() { build_arm64 WERROR=1 BUILD="$BUILD/arm64-werror" all "$BUILD/arm64-werror/tests/attn_tests"; }
-    stage 'AArch64: build with -Werror' variant_arm64
+}
+arm64() {
+    folder=$BUILD/arm64-werror
+    stage 'AArch64: build with -Werror' build_arm64 WERROR=1 CFLAGS=-O2 BUILD="$folder" all "$folder/tests/attn_tests"
+    [ $status = 0 ] || return 0
     stage 'AArch64: tests on an emulated Cortex-A53: neon' emulate 'neon scalar' \
-        "qemu-aarch64 -cpu cortex-a53 -L $arm64_root" "$BUILD/arm64-werror/tests/attn_tests"
-elif [ "$(uname -m)" = x86_64 ]; then
-    skip 'AArch64 on Cortex-A53' 'the cross compiler, the emulator or Criterion for it is missing'
-fi
-
+        "qemu-aarch64 -cpu cortex-a53 -L $arm64_root" "$folder/tests/attn_tests"
+}
 # Compiled only: Debian's package of the libraries excludes the AArch64 compiler, and the kernel's
 # headers are where only the 64-bit compiler looks.
 gcc32="gcc -m32 -idirafter /usr/include/$(gcc -print-multiarch)"
-if echo '#include <errno.h>' | $gcc32 -E -x c - >/dev/null 2>&1; then
+i386() {
     stage '32-bit x86: compile' build CC="$gcc32" WERROR=1 BUILD="$BUILD/i386" "$BUILD/i386/libattn.a" \
         "$BUILD/i386/src/cli/main.o" "$BUILD/i386/src/cli/npy.o" "$BUILD/i386/src/cli/memory.o" "$BUILD/i386/src/cli/oracle.o"
+}
+build_and_verify() {
+    build CC=musl-gcc WERROR=1 CFLAGS=-O1 LDFLAGS=-static OPENMP= BUILD="$BUILD/musl" "$BUILD/musl/attn"
+    "$BUILD/musl/attn" verify
+}
+musl() { stage 'musl: build and attn verify' build_and_verify; }
+
+# The longest first. Without -g, which takes time to compile, where no one reads it.
+quick=1
+if have clang; then chain clang_build; else skip 'clang' 'it is missing'; fi
+chain sanitizers
+if have_arm64; then
+    chain arm64
+elif [ "$(uname -m)" = x86_64 ]; then
+    skip 'AArch64 on Cortex-A53' 'the cross compiler, the emulator or Criterion for it is missing'
+fi
+chain gcc_o3
+chain variant 'gcc -O0' "$isas" CC=gcc WERROR=1 CFLAGS=-O0
+if have clang && echo 'int main(void) { return 0; }' |
+    clang -fopenmp -fsanitize=thread -x c - -o "$BUILD/tsan-works" >/dev/null 2>&1; then
+    chain thread_sanitizer
+else
+    skip 'ThreadSanitizer' 'clang, its libraries or libomp is missing'
+fi
+if have musl-gcc; then chain musl; else skip 'musl' 'musl-gcc is missing'; fi
+chain variant 'scalar alone' scalar CC=gcc WERROR=1 ISAS=scalar CFLAGS=-O2
+if echo '#include <errno.h>' | $gcc32 -E -x c - >/dev/null 2>&1; then
+    chain i386
 else
     skip '32-bit x86' 'its headers are missing'
 fi
-if have musl-gcc; then
-    musl() {
-        build CC=musl-gcc WERROR=1 LDFLAGS=-static OPENMP= BUILD="$BUILD/musl" "$BUILD/musl/attn"
-        "$BUILD/musl/attn" verify
-    }
-    stage 'musl: build and attn verify' musl
-else
-    skip 'musl' 'musl-gcc is missing'
-fi
 
+wait_for_chains
 summary
 [ -z "$failed" ]

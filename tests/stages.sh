@@ -1,4 +1,5 @@
-# Runs commands as stages, one line each, for check.sh and check_extra.sh to include.
+# Runs commands as stages, one line each, for check.sh and check_extra.sh to include. Chains of stages
+# run side by side.
 #
 # SPDX-License-Identifier: MIT
 
@@ -8,12 +9,14 @@ arm64_root=build-deps/arm64-root
 failed=
 skipped=
 mkdir -p "$logs"
+cores=$(nproc 2>/dev/null || echo 1)
+jobs=$cores # of a build and of the test program
 
 # Variables of the caller's command line come through the environment; the rest (its job server,
 # -n, -k) must not reach the builds here.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 build() {
-    $MAKE -s -j"$(nproc 2>/dev/null || echo 1)" "$@"
+    $MAKE -s -j"$jobs" "$@"
 }
 build_arm64() {
     lib=$arm64_root/usr/lib/aarch64-linux-gnu
@@ -39,7 +42,7 @@ stage() {
     (
         set -e
         "$@"
-    ) >"$log" 2>&1 </dev/null
+    ) >"$log" 2>&1 </dev/null 3>&-
     status=$?
     set -e
     seconds=$(($(date +%s) - start))
@@ -50,6 +53,64 @@ stage() {
         sed 's/^/    /' "$log"
         failed="$failed${failed:+, }$stage_name"
     fi
+}
+
+# Most stages end with one core busy, or never have more: so two chains of them run at a time, each on
+# half of the cores. What a chain says is shown when those before it have ended; a lane is free as
+# long as a line can be read from descriptor 3.
+started=0 # chains
+shown=0
+open_lanes() {
+    rm -f "$logs"/chain-*
+    mkfifo "$logs/chain-lanes"
+    exec 3<>"$logs/chain-lanes"
+    rm "$logs/chain-lanes"
+    echo >&3
+    [ "$cores" = 1 ] || echo >&3
+    # Background commands of a script are deaf to Control-C.
+    trap 'trap "" INT TERM; kill 0; exit 130' INT
+}
+
+# chain COMMAND...: a function that runs stages, as soon as a lane is free.
+chain() {
+    [ $started != 0 ] || open_lanes
+    read -r _ <&3
+    show_chains
+    started=$((started + 1))
+    (
+        failed= skipped= jobs=$(((cores + 1) / 2))
+        chain_name=$*
+        trap 'chain_ends $?' EXIT
+        "$@"
+    ) >"$logs/chain-$started" 2>&1 &
+}
+chain_ends() {
+    [ "$1" = 0 ] || failed="$failed${failed:+, }broken off: $chain_name"
+    printf '%s\n%s\n' "$failed" "$skipped" >"$logs/chain-$started-end.new"
+    mv "$logs/chain-$started-end.new" "$logs/chain-$started-end"
+    echo >&3
+}
+
+# show_chains: those that have ended, up to the first that has not.
+show_chains() {
+    while [ $shown -lt $started ] && [ -e "$logs/chain-$((shown + 1))-end" ]; do
+        shown=$((shown + 1))
+        cat "$logs/chain-$shown"
+        {
+            read -r chain_failed
+            read -r chain_skipped
+        } <"$logs/chain-$shown-end"
+        failed=$failed${chain_failed:+${failed:+, }$chain_failed}
+        skipped=$skipped${chain_skipped:+${skipped:+, }$chain_skipped}
+    done
+}
+wait_for_chains() {
+    while [ $shown -lt $started ]; do
+        read -r _ <&3
+        show_chains
+    done
+    wait
+    started=0 shown=0
 }
 
 # skip NAME REASON: names what could have run with more tools. CI has them all: there it fails.
@@ -101,7 +162,7 @@ host_isas() {
 run_tests() {
     isas=$1
     shift
-    env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
+    env CRITERION_JOBS="$jobs" ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
 # emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same on another CPU. Criterion starts a

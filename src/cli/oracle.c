@@ -83,6 +83,22 @@ static double feature(const struct row *r, int64_t c) {
     return ((const int8_t *)r->data)[r->first + c] * scale;
 }
 
+/* n of them at once, from `first` on: most of the oracle's time goes here. */
+enum { BLOCK = 64 };
+static void features(const struct row *r, int64_t first, int64_t n, double *x) {
+    if (r->type == ATTN_F32) {
+        const float *from = (const float *)r->data + r->first + first;
+        for (int64_t c = 0; c < n; c++)
+            x[c] = from[c];
+    } else {
+        for (int64_t c = 0; c < n; c++)
+            x[c] = feature(r, first + c);
+    }
+}
+static int64_t block_length(int64_t first, int64_t end) {
+    return end - first < BLOCK ? end - first : BLOCK;
+}
+
 static struct row input_row(const attn_input *t, const attn_scales *s, int64_t b, int64_t h,
                             int64_t token) {
     struct row r = {.type = t->type, .data = t->data};
@@ -186,7 +202,7 @@ struct score {
     double scaled, capped, biased;
     double products; /* |scale| sum |q k| */
     double terms;    /* |score before| + |ALiBi| + |mask| */
-    double flushed;  /* F of the bound: what subnormal numbers that count as 0 may cost */
+    double flushed;  /* F of the bound: what subnormal numbers that count as 0 may cost, in pairs */
     double rounded;  /* Q of the bound */
 };
 
@@ -210,11 +226,18 @@ static struct score score_of(const attn_problem *p, int arithmetic, int64_t b, i
     const double scale = p->scale ? *p->scale : (double)(float)(1.0 / sqrt((double)p->qk_dim));
     const struct row q = query_row(p, b, h, i), k = key_row(p, b, h, j);
     double dot = 0, abs_dot = 0, flushed = 0;
-    for (int64_t c = 0; c < p->qk_dim; c++) {
-        const double product = feature(&q, c) * feature(&k, c);
-        dot += product;
-        abs_dot += fabs(product);
-        flushed += 0x1p-126 * (fabs(feature(&q, c)) + fabs(feature(&k, c)) + 2);
+    for (int64_t first = 0; first < p->qk_dim; first += BLOCK) {
+        const int64_t n = block_length(first, p->qk_dim);
+        double x[BLOCK], y[BLOCK];
+        features(&q, first, n, x);
+        features(&k, first, n, y);
+        for (int64_t c = 0; c < n; c++) {
+            const double product = x[c] * y[c];
+            dot += product;
+            abs_dot += fabs(product);
+        }
+        for (int64_t c = 0; arithmetic & ORACLE_PAIRED_SCORES && c < n; c++)
+            flushed += 0x1p-126 * (fabs(x[c]) + fabs(y[c]) + 2);
     }
     struct score s = {
         .scaled = scale * dot, .products = fabs(scale) * abs_dot, .flushed = fabs(scale) * flushed};
@@ -313,6 +336,39 @@ void oracle_round(attn_type type, double *out, double *bound) {
     *bound = most < too_large ? *bound + ldexp(1, exponent - digits - 1) : INFINITY;
 }
 
+/* The features of a block from the weights, key by key. */
+static void weighted_values(const attn_problem *p, int64_t b, int64_t h, int64_t key_count,
+                            int64_t first, int is_nan, struct oracle_row *row) {
+    const int64_t n = block_length(first, p->v_dim);
+    double *out = row->out + first, *bound = row->out_bound + first;
+    double value[BLOCK], magnitude[BLOCK] = {0}, largest[BLOCK] = {0};
+    for (int64_t c = 0; c < n; c++)
+        out[c] = is_nan ? NAN : 0;
+    for (int64_t j = 0; j < key_count; j++) {
+        if (!row->sees[j])
+            continue;
+        const struct row values = value_row(p, b, h, j);
+        const double weight = row->weights[j];
+        features(&values, first, n, value);
+        for (int64_t c = 0; c < n; c++) {
+            const double size = fabs(value[c]);
+            out[c] += weight * value[c];
+            magnitude[c] += weight * size;
+            largest[c] = size > largest[c] ? size : largest[c];
+        }
+    }
+    for (int64_t c = 0; c < n; c++) {
+        bound[c] = (magnitude[c] > 0 ? row->weight_factor * magnitude[c] : 0) +
+                   (double)row->visible * 0x1p-125 * (1 + largest[c]);
+        if (p->v.type == ATTN_I8)
+            bound[c] += u * magnitude[c];
+        if (row->arithmetic & ORACLE_PAIRED_VALUES)
+            bound[c] += (magnitude[c] > 0 ? 0x1p-8 * (1 + row->weight_factor) * magnitude[c] : 0) +
+                        (double)row->visible * 0x1p-124;
+        oracle_round(p->out.type, &out[c], &bound[c]);
+    }
+}
+
 void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struct oracle_row *row) {
     const int64_t keys = p->past_cap + p->kv_cap, key_count = oracle_key_count(p, b);
     const double sink = p->sinks ? p->sinks[h] : -INFINITY;
@@ -376,28 +432,8 @@ void oracle_attend(const attn_problem *p, int64_t b, int64_t h, int64_t i, struc
     for (int64_t j = 0; j < key_count; j++)
         if (row->sees[j])
             row->weights[j] /= sum;
-    for (int64_t c = 0; c < p->v_dim; c++) {
-        double out = isnan(sum) ? NAN : 0, magnitude = 0, largest_value = 0;
-        for (int64_t j = 0; j < key_count; j++) {
-            if (!row->sees[j])
-                continue;
-            const struct row values = value_row(p, b, h, j);
-            const double v = feature(&values, c);
-            out += row->weights[j] * v;
-            magnitude += row->weights[j] * fabs(v);
-            largest_value = fmax(largest_value, fabs(v));
-        }
-        row->out[c] = out;
-        row->out_bound[c] = (magnitude > 0 ? row->weight_factor * magnitude : 0) +
-                            (double)row->visible * 0x1p-125 * (1 + largest_value);
-        if (p->v.type == ATTN_I8)
-            row->out_bound[c] += u * magnitude;
-        if (row->arithmetic & ORACLE_PAIRED_VALUES)
-            row->out_bound[c] +=
-                (magnitude > 0 ? 0x1p-8 * (1 + row->weight_factor) * magnitude : 0) +
-                (double)row->visible * 0x1p-124;
-        oracle_round(p->out.type, &row->out[c], &row->out_bound[c]);
-    }
+    for (int64_t first = 0; first < p->v_dim; first += BLOCK)
+        weighted_values(p, b, h, key_count, first, isnan(sum), row);
 }
 
 int oracle_agrees(float got, double want, double bound) {
