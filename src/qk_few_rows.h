@@ -197,8 +197,8 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
         x.n_keys = VF_LANES; /* a constant from here on */                                         \
         strided_block(M, type, by_column, q, &x, n_lanes, scale, scores + j, score_stride);        \
     }
-    if (M == 1 && type != ATTN_I8 &&
-        !keys->pieces) /* int8 keys are short: few lines side by side */
+    /* Keys of int8 have few lines, and those of a piece lie together: both are streams as they are. */
+    if (M == 1 && type != ATTN_I8 && !keys->pieces)
         STRIDED_VECTORS(1)
     else
         STRIDED_VECTORS(0)
