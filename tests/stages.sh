@@ -10,7 +10,7 @@ failed=
 skipped=
 mkdir -p "$logs"
 cores=$(nproc 2>/dev/null || echo 1)
-jobs=$cores # of a build and of the test program
+jobs=$cores # of a build
 
 # Variables of the caller's command line come through the environment; the rest (its job server,
 # -n, -k) must not reach the builds here.
@@ -55,9 +55,10 @@ stage() {
     fi
 }
 
-# Most stages end with one core busy, or never have more: so two chains of them run at a time, each on
-# half of the cores. What a chain says is shown when those before it have ended; a lane is free as
-# long as a line can be read from descriptor 3.
+# Most stages end with one core busy, or never have more: so two chains of them run at a time. Each
+# builds on half of the cores; the test program has a process for each core, and the longest of its
+# tests alone at the end. What a chain says is shown when those before it have ended. A lane is free
+# as long as a line can be read from descriptor 3.
 started=0 # chains
 shown=0
 open_lanes() {
@@ -162,7 +163,7 @@ host_isas() {
 run_tests() {
     isas=$1
     shift
-    env CRITERION_JOBS="$jobs" ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
+    env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
 # emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same on another CPU. Criterion starts a
