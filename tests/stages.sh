@@ -166,6 +166,8 @@ run_tests() {
     env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
+emulated_seconds=1200 # a run takes up to ten minutes on two slow cores
+
 # emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same on another CPU. Criterion starts a
 # worker for each test by execve(), which would leave the emulator: tests/emulator_exec.c puts
 # TEST_EMULATOR in front of the workers. Criterion itself, which only starts them, runs natively
@@ -176,14 +178,15 @@ emulate() {
     *qemu-"$(uname -m)"*) front= ;;
     *) front=$emulator ;;
     esac
-    # QEMU at times dies of a signal where a program with threads starts processes. That says nothing
-    # about the tests, whose own crashes Criterion reports: then once more.
+    # QEMU at times dies of a signal, or waits for ever for a lock, where a program with threads starts
+    # processes. That says nothing about the tests, whose own crashes Criterion reports: then once more.
     for attempt in 1 2; do
         died=0
         # shellcheck disable=SC2086 # a command and its options, or nothing
-        run_tests "$1" env ATTN_TEST_QUICK=1 TEST_EMULATOR="$emulator" $front "$3" || died=$?
+        run_tests "$1" env ATTN_TEST_QUICK=1 TEST_EMULATOR="$emulator" \
+            timeout -s KILL $emulated_seconds $front "$3" || died=$?
         [ $died -ge 128 ] || break
-        echo "attempt $attempt: the emulator died, status $died"
+        echo "attempt $attempt: the emulator died or was stopped, status $died"
     done
     return $died
 }
