@@ -25,7 +25,6 @@
 #include <math.h>
 
 #include "inspect.h"
-#include "integers.h"
 #include "storage.h"
 #include "tile.h"
 
@@ -265,13 +264,11 @@ static void finish_blind_blocks(const struct attn_job *job, const struct attn_sc
 static bool may_be_blind(const struct attn_job *job, const struct attn_rows *rows) {
     if (job->c->same_keys)
         return rows->keys.begin >= rows->keys.end;
-    for (int64_t r = 0; r < rows->n; r += at_least(rows->n - 1, 1)) {
-        const struct attn_key_range keys =
-            attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, r));
-        if (keys.begin >= keys.end)
-            return true;
-    }
-    return false;
+    const struct attn_key_range first =
+        attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, 0));
+    const struct attn_key_range last =
+        attn_visible_keys(job->c, rows->batch, attn_query_of(job, rows, rows->n - 1));
+    return first.begin >= first.end || last.begin >= last.end;
 }
 
 /* All spans of a row task, one after the other. */

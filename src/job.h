@@ -21,12 +21,9 @@ struct attn_products {
     int64_t dim; /* of a row of q or k, in floats or lanes */
     bool is_dot;
     bool is_int8; /* keys are int8 and multiplied so: none of what follows is used */
-    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
-                      void *packed);
-    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
-                      size_t dim, float scale, float *scores, size_t score_stride);
-    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
-                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    attn_pack_keys *pack_keys;
+    attn_qk_packed *qk_packed;
+    attn_qk_strided *qk_strided;
 };
 
 struct attn_job {

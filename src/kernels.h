@@ -48,6 +48,15 @@ struct attn_visible {
     const uint64_t *bits;
 };
 
+/* What pack_keys, qk_packed and qk_strided of struct attn_kernels are. */
+typedef void attn_pack_keys(const float *keys, int64_t stride, size_t first, size_t n_keys,
+                            size_t dim, void *packed);
+typedef void attn_qk_packed(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
+                            size_t dim, float scale, float *scores, size_t score_stride);
+typedef void attn_qk_strided(const float *const *q, size_t n_rows, const float *keys,
+                             int64_t stride, size_t n_keys, size_t dim, float scale, float *scores,
+                             size_t score_stride);
+
 /* Products of a storage type as it is, by instructions that multiply several neighbours at once and
  * add the products up. What they multiply are 32-bit lanes, handed over as floats and read as such
  * by nobody: lane i of a row of q or of k holds its features i * per_lane and on; where lanes are
@@ -62,12 +71,9 @@ struct attn_dot_kernels {
     size_t per_lane; /* elements of a lane, at most ATTN_PER_LANE_MOST */
 
     /* As in struct attn_kernels, with dim and stride in lanes. */
-    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
-                      void *packed);
-    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
-                      size_t dim, float scale, float *scores, size_t score_stride);
-    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
-                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    attn_pack_keys *pack_keys;
+    attn_qk_packed *qk_packed;
+    attn_qk_strided *qk_strided;
 
     /* A row of values as lanes: lane c holds element c of each of the per_lane tokens; where a token
      * is null, zeros. */
@@ -181,16 +187,13 @@ struct attn_kernels {
      * order. packed is aligned to 64 bytes and has room for dim floats for each key, their number
      * rounded up to a multiple of ATTN_SCORE_PAD. For every multiple j of ATTN_SCORE_PAD,
      * packed + j * dim floats is the packed form of the keys from j on. */
-    void (*pack_keys)(const float *keys, int64_t stride, size_t first, size_t n_keys, size_t dim,
-                      void *packed);
+    attn_pack_keys *pack_keys;
 
     /* scores[r * score_stride + j] = scale * chain over c of q[r][c] * key[j][c], starting from 0,
      * the product with scale rounded once. qk_packed may be asked for fewer keys than were packed:
      * the first n_keys of them. */
-    void (*qk_packed)(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
-                      size_t dim, float scale, float *scores, size_t score_stride);
-    void (*qk_strided)(const float *const *q, size_t n_rows, const float *keys, int64_t stride,
-                       size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
+    attn_qk_packed *qk_packed;
+    attn_qk_strided *qk_strided;
 
     /* What may change scores between their product and their softmax, each on n_keys >= 1 scores
      * that lie together. */

@@ -307,4 +307,24 @@ static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], cons
     }
 }
 
+/* pv_tile of ranges, pv_ranges, and of values where they lie, pv_ranges_stored, for f32 or a set's
+ * lanes, by the blocks of the set: tables as pv_columns takes them. */
+#define DEFINE_PV_RANGES(blocks, most_rows, short_blocks)                                          \
+    static void pv_ranges_stored(const float *weights, size_t weight_stride,                       \
+                                 const struct attn_visible *visible, size_t n_rows,                \
+                                 const struct attn_stored *values, size_t v_dim,                   \
+                                 const float *factor, float *acc, size_t acc_stride) {             \
+        const struct pv_operands tile = pv_operands_of(weights, weight_stride, values,             \
+                                                       sizeof(float), factor, acc, acc_stride);    \
+        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
+    }                                                                                              \
+    static void pv_ranges(const float *weights, size_t weight_stride,                              \
+                          const struct attn_visible *visible, size_t n_rows, const float *values,  \
+                          int64_t value_stride, size_t v_dim, const float *factor, float *acc,     \
+                          size_t acc_stride) {                                                     \
+        const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
+        pv_ranges_stored(weights, weight_stride, visible, n_rows, &stored, v_dim, factor, acc,     \
+                         acc_stride);                                                              \
+    }
+
 #endif

@@ -163,8 +163,11 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struc
         const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
         const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
         x.lanes = (const float *)(const void *)piece->at + i * x.stride;
-        x.next = (const float *)(const void *)piece[1].at + i * x.stride;
-        x.n_next = piece[1].at ? VF_LANES : 0;
+        x.next = x.lanes;
+        if (piece[1].at) {
+            x.next = (const float *)(const void *)piece[1].at + i * x.stride;
+            x.n_next = VF_LANES;
+        }
         if (i == 0)
             prefetch_start(piece + 2, ATTN_PACK_STEP * x.stride * (int64_t)sizeof(float));
         if (type == ATTN_I8) {

@@ -289,8 +289,11 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* What a row sees of columns [from, to), counted from `from`, a multiple of 64 if it has bits. */
-static struct attn_visible see_part(struct attn_visible see, int64_t from, int64_t to) {
+const float attn_factors_one[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+_Static_assert(sizeof attn_factors_one == ATTN_ROW_BLOCK * sizeof *attn_factors_one,
+               "a factor for each row");
+
+struct attn_visible attn_see_part(struct attn_visible see, int64_t from, int64_t to) {
     const struct attn_visible part = {
         (int32_t)(at_least(see.begin, from) - from),
         (int32_t)(at_most(see.end, to) - from),
@@ -303,8 +306,6 @@ static struct attn_visible see_part(struct attn_visible see, int64_t from, int64
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile,
                       const struct attn_sight *sight, const float *factor, float *acc) {
-    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
     const size_t n_rows = (size_t)block->n, v_dim = (size_t)job->c->p.v_dim;
     const size_t stride = job->plan->score_stride, acc_stride = job->plan->v_stride;
     const struct attn_dot_kernels *dot = value_products(job);
@@ -328,10 +329,10 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
         const int64_t to = at_most(j + chunk, sight->end);
         struct attn_visible part[ATTN_ROW_BLOCK];
         for (size_t r = 0; r < n_rows; r++)
-            part[r] = see_part(sight->visible[r], j, to);
+            part[r] = attn_see_part(sight->visible[r], j, to);
         lay_out_values(job, w, tile, j, to, sight->end);
         pv_tile(w->scores + j / per_lane, stride, part, n_rows, w->widened, (int64_t)acc_stride,
                 v_dim, factor, acc, acc_stride);
-        factor = keep;
+        factor = attn_factors_one;
     }
 }

@@ -63,6 +63,12 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
                     const struct attn_rows *block, const struct attn_tile *tile,
                     const struct attn_sight *sight, int64_t begin, int64_t end);
 
+/* What a row sees of columns [from, to), counted from `from`, a multiple of 64 if it has bits. */
+struct attn_visible attn_see_part(struct attn_visible see, int64_t from, int64_t to);
+
+/* A factor of 1 for each row of a block: sums go on as they are. */
+extern const float attn_factors_one[ATTN_ROW_BLOCK];
+
 /* acc = acc * factor (-0 where factor is null) + weights times values, for the keys that each row
  * sees. */
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,

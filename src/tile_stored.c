@@ -128,19 +128,9 @@ static pv_stored *pv_of(const struct attn_job *job) {
     }
 }
 
-/* What a row without bits sees of columns [from, to), counted from `from`. */
-static struct attn_visible see_piece(struct attn_visible see, int64_t from, int64_t to) {
-    const struct attn_visible piece = {(int32_t)(at_least(see.begin, from) - from),
-                                       (int32_t)(at_most(see.end, to) - from),
-                                       (int32_t)(see.lifted - from), NULL};
-    return piece.begin < piece.end ? piece : (struct attn_visible){0, 0, 0, NULL};
-}
-
 bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scratch *w,
                              const struct attn_rows *block, const struct attn_tile *tile,
                              const struct attn_sight *sight, const float *factor, float *acc) {
-    static const float keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    _Static_assert(sizeof keep == ATTN_ROW_BLOCK * sizeof *keep, "a factor for each row");
     const attn_problem *p = &job->c->p;
     pv_stored *const pv = pv_of(job);
     bool possible = pv != NULL;
@@ -176,10 +166,10 @@ bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scrat
         if (to < sight->end)
             attn_tile_ask(job, tile, ATTN_VALUES, j, to, sight->end);
         for (int64_t r = 0; r < block->n; r++)
-            piece[r] = see_piece(sight->visible[r], j, to);
+            piece[r] = attn_see_part(sight->visible[r], j, to);
         pv(w->scores + j, job->plan->score_stride, piece, (size_t)block->n, &values,
            (size_t)p->v_dim, factor, acc, job->plan->v_stride);
-        factor = keep;
+        factor = attn_factors_one;
     }
     return true;
 }

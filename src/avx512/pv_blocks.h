@@ -30,27 +30,11 @@ UP_TO_3(BLOCK, 8)
 #define SHORT_NAME(M, N) short_##M##x##N,
 UP_TO_12(SHORT, 1)
 
-static void pv_ranges_stored(const float *weights, size_t weight_stride,
-                             const struct attn_visible *visible, size_t n_rows,
-                             const struct attn_stored *values, size_t v_dim, const float *factor,
-                             float *acc, size_t acc_stride) {
-    static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
-        {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)},
-        {UP_TO_3(NAME, 5)},  {UP_TO_3(NAME, 6)},  {UP_TO_3(NAME, 7)}, {UP_TO_3(NAME, 8)}};
-    static pv_function *const short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
-    static const size_t most_rows[WIDE_VECTORS] = {12, 12, 8, 6, 3, 3, 3, 3};
-    const struct pv_operands tile =
-        pv_operands_of(weights, weight_stride, values, sizeof(float), factor, acc, acc_stride);
-    pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);
-}
-
-static void pv_ranges(const float *weights, size_t weight_stride,
-                      const struct attn_visible *visible, size_t n_rows, const float *values,
-                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                      size_t acc_stride) {
-    const struct attn_stored stored = {.at = values, .stride = value_stride};
-    pv_ranges_stored(weights, weight_stride, visible, n_rows, &stored, v_dim, factor, acc,
-                     acc_stride);
-}
+static pv_function *const pv_blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
+    {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)},
+    {UP_TO_3(NAME, 5)},  {UP_TO_3(NAME, 6)},  {UP_TO_3(NAME, 7)}, {UP_TO_3(NAME, 8)}};
+static pv_function *const pv_short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
+static const size_t pv_most_rows[WIDE_VECTORS] = {12, 12, 8, 6, 3, 3, 3, 3};
+DEFINE_PV_RANGES(pv_blocks, pv_most_rows, pv_short_blocks)
 
 #endif
