@@ -102,9 +102,10 @@ static void prefetch_output(const struct attn_job *job, const struct attn_rows *
 #if defined(__GNUC__)
     const attn_output *out = &job->c->p.out;
     const int64_t width = attn_type_bytes(out->type);
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const char *at = (const char *)out->data + attn_output_at(job, out, &row) * width;
+    int64_t place[ATTN_ROW_BLOCK];
+    attn_row_places(job, block, out->stride_batch, out->stride_head, out->stride_token, place);
+    for (int64_t r = 0; r < block->n; r++) {
+        const char *at = (const char *)out->data + place[r] * width;
         for (int64_t i = 0; i < job->c->p.v_dim * width; i += 64)
             __builtin_prefetch(at + i, 1, 2);
         __asm__ volatile("");
@@ -154,17 +155,18 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
     const bool is_f32 = t->type == ATTN_F32;
     float factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
     int64_t place[ATTN_ROW_BLOCK];
+    bool all_saw = true;
     if (job->c->p.sinks)
         merge_sinks(job, block, state, sinks);
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        place[r] = attn_output_at(job, t, &row);
+    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
+    for (int64_t r = 0; r < block->n; r++) {
         out[r] = is_f32 ? (float *)t->data + place[r] : state->acc + r * v_stride;
         factor[r] = 1 / state->l[r];
+        all_saw &= state->l[r] > 0;
     }
     job->kernels->scale_rows((size_t)block->n, state->acc, job->plan->v_stride, factor,
                              (size_t)v_dim, out);
-    for (int64_t r = 0; r < block->n; r++)
+    for (int64_t r = 0; !all_saw && r < block->n; r++)
         if (!(state->l[r] > 0))
             /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
             for (int64_t c = 0; c < v_dim; c++)

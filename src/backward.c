@@ -73,6 +73,14 @@ static struct key_tile load_keys(const struct backward_job *job, const struct ba
     return tile;
 }
 
+/* The row of a token of a head as f32: where it is or, of another type, in copy. */
+static const float *load_row(const struct backward_job *job, const attn_input *t, int64_t batch,
+                             int64_t head, int64_t token, int64_t n_features, float *copy) {
+    return attn_widen_query(
+        t, job->kernels, batch * t->stride_batch + head * t->stride_head + token * t->stride_token,
+        n_features, copy);
+}
+
 /* n rows of a tensor as f32: where they are or, of another type, in copy. */
 static const float *load_rows_of(const struct backward_job *job, const attn_input *t,
                                  const struct turned_rows *rows, int64_t n_features, float *copy,
@@ -80,9 +88,8 @@ static const float *load_rows_of(const struct backward_job *job, const attn_inpu
     const int64_t token = attn_query_first(job->c, rows->batch) + rows->first;
     *stride = t->type == ATTN_F32 ? t->stride_token : copy_stride;
     for (int64_t i = 1; t->type != ATTN_F32 && i < rows->n; i++)
-        attn_widen_query(t, job->kernels, rows->batch, rows->head, token + i, n_features,
-                         copy + i * copy_stride);
-    return attn_widen_query(t, job->kernels, rows->batch, rows->head, token, n_features, copy);
+        load_row(job, t, rows->batch, rows->head, token + i, n_features, copy + i * copy_stride);
+    return load_row(job, t, rows->batch, rows->head, token, n_features, copy);
 }
 
 /* D and lse of the rows, 0 in the padding. */
@@ -93,8 +100,8 @@ static void load_sums(const struct backward_job *job, const struct backward_scra
     for (int64_t i = 0; i < rows->n; i++) {
         w->lse[i] = *backward_lse(job, rows->batch, rows->head, token + i);
         const attn_input out = backward_out(p);
-        const float *x = attn_widen_query(&out, job->kernels, rows->batch, rows->head, token + i,
-                                          p->v_dim, w->out_copy);
+        const float *x =
+            load_row(job, &out, rows->batch, rows->head, token + i, p->v_dim, w->out_copy);
         w->delta[i] =
             job->kernels->dot_row(rows->dout + i * rows->dout_stride, x, (size_t)p->v_dim);
     }

@@ -128,6 +128,22 @@ static inline struct attn_rows attn_row_block(const struct attn_job *job,
     return block;
 }
 
+/* The elements that the rows of a block have their parts of a tensor of query rows begin with. */
+static inline void attn_row_places(const struct attn_job *job, const struct attn_rows *block,
+                                   int64_t stride_batch, int64_t stride_head, int64_t stride_token,
+                                   int64_t *place) {
+    const struct attn_row first = attn_first_row(job, block);
+    const int64_t token = attn_query_first(job->c, block->batch) + first.query;
+    int64_t at = first.batch * stride_batch + first.head * stride_head + token * stride_token;
+    int64_t left = first.past_group - first.head; /* rows of this token */
+    for (int64_t r = 0; r < block->n; r++) {
+        place[r] = at;
+        at += stride_head;
+        if (--left == 0)
+            at += stride_token - job->c->group * stride_head, left = job->c->group;
+    }
+}
+
 /* The element that a row's part of an output begins with. */
 static inline int64_t attn_output_at(const struct attn_job *job, const attn_output *t,
                                      const struct attn_row *row) {

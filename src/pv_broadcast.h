@@ -15,6 +15,7 @@
 #ifndef ATTN_PV_BROADCAST_H
 #define ATTN_PV_BROADCAST_H
 
+#include "alike.h"
 #include "kernels.h"
 #include "lanes.h"
 #include "lifted.h"
@@ -110,9 +111,9 @@ struct values_at {
     int64_t end;
 };
 
-ALWAYS_INLINE struct values_at values_at(const attn_type type, const struct pv_operands *o,
-                                         int64_t j, int64_t end) {
-    if (!o->pieces)
+ALWAYS_INLINE struct values_at values_at(const attn_type type, const int in_pieces,
+                                         const struct pv_operands *o, int64_t j, int64_t end) {
+    if (!in_pieces || !o->pieces)
         return (struct values_at){o->values + j * o->value_stride,
                                   type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL,
                                   12 * (uintptr_t)o->value_stride, end};
@@ -131,28 +132,15 @@ ALWAYS_INLINE struct values_at values_at(const attn_type type, const struct pv_o
     return at;
 }
 
-/* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
- * a vector (see vf_load_last). */
-ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
-                            const struct pv_operands *o, int32_t begin, int32_t end) {
+/* Keys [begin, end) of a block. */
+ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const int short_row,
+                           const int in_pieces, const struct pv_operands *o, int32_t begin,
+                           int32_t end, vf acc[][WIDE_VECTORS]) {
     const size_t last = o->last;
     const float *weight[MAX_BLOCK_ROWS];
-    vf acc[MAX_BLOCK_ROWS][WIDE_VECTORS];
     UNROLL
-    for (int r = 0; r < M; r++) {
+    for (int r = 0; r < M; r++)
         weight[r] = o->weights + (size_t)r * o->weight_stride;
-        const float *a = o->acc + (size_t)r * o->acc_stride;
-        UNROLL
-        for (int v = 0; v < N; v++) {
-            if (!o->factor) {
-                acc[r][v] = vf_set1(-0.0f);
-            } else {
-                const vf past = v == N - 1 ? vf_load_last(a + v * VF_LANES, last, short_row)
-                                           : vf_load(a + v * VF_LANES);
-                acc[r][v] = vf_mul(past, vf_set1(o->factor[r]));
-            }
-        }
-    }
     const int64_t stride = o->value_stride, scale_stride = o->scale_stride;
     size_t scale_at[WIDE_VECTORS] = {0};
     if (type == ATTN_I8) {
@@ -162,7 +150,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
     }
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : 2;
     for (int64_t j = begin; j < end;) {
-        const struct values_at at = values_at(type, o, j, end);
+        const struct values_at at = values_at(type, in_pieces, o, j, end);
         const char *value = at.value;
         const float *scales = at.scales;
 #define PV_KEY(u)                                                                                  \
@@ -182,13 +170,38 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
         }
 #undef PV_KEY
     }
+}
+
+/* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
+ * a vector (see vf_load_last). in_pieces: they may lie in pieces. */
+ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
+                            const int in_pieces, const struct pv_operands *o, int32_t begin,
+                            int32_t end) {
+    vf acc[MAX_BLOCK_ROWS][WIDE_VECTORS];
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        const float *a = o->acc + (size_t)r * o->acc_stride;
+        UNROLL
+        for (int v = 0; v < N; v++) {
+            if (!o->factor) {
+                acc[r][v] = vf_set1(-0.0f);
+            } else {
+                const vf past = v == N - 1 ? vf_load_last(a + v * VF_LANES, o->last, short_row)
+                                           : vf_load(a + v * VF_LANES);
+                acc[r][v] = vf_mul(past, vf_set1(o->factor[r]));
+            }
+        }
+    }
+    READ_AGAIN();
+    pv_keys(M, N, type, short_row, in_pieces, o, begin, end, acc);
+    READ_AGAIN();
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;
         UNROLL
         for (int v = 0; v < N - 1; v++)
             vf_store(a + v * VF_LANES, acc[r][v]);
-        vf_store_last(a + (N - 1) * VF_LANES, acc[r][N - 1], last, short_row);
+        vf_store_last(a + (N - 1) * VF_LANES, acc[r][N - 1], o->last, short_row);
     }
 }
 
@@ -209,11 +222,15 @@ static inline struct pv_operands pv_operands_of(const float *weights, size_t wei
                                 .acc_stride = acc_stride};
 }
 
+/* From row 0 of what o describes to row r. */
+static inline void pv_advance(struct pv_operands *o, size_t r) {
+    o->weights += r * o->weight_stride;
+    o->acc += r * o->acc_stride;
+    o->factor = o->factor ? o->factor + r : NULL;
+}
 static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {
     struct pv_operands row = *o;
-    row.weights += r * o->weight_stride;
-    row.acc += r * o->acc_stride;
-    row.factor = o->factor ? o->factor + r : NULL;
+    pv_advance(&row, r);
     return row;
 }
 
@@ -276,20 +293,15 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
 }
 
 /* All rows of a tile in blocks of at most `most` rows, on the features that o describes. */
-static inline void pv_rows(pv_function *const *blocks, size_t most, const struct pv_operands *o,
-                           const struct attn_visible *visible, size_t n_rows) {
-    for (size_t r = 0; r < n_rows;) {
-        const size_t n = next_block(n_rows - r, most);
-        const struct pv_operands at = pv_row(o, r);
-        int same = visible[r].lifted <= 0;
-        for (size_t i = 1; i < n; i++)
-            same &= visible[r + i].begin == visible[r].begin &&
-                    visible[r + i].end == visible[r].end && visible[r + i].lifted <= 0;
-        if (same)
-            blocks[n - 1](&at, visible[r].begin, visible[r].end);
+static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
+                           const struct attn_visible *visible, size_t n_rows, int all_alike) {
+    for (size_t n; n_rows > 0; n_rows -= n, visible += n) {
+        n = next_block(n_rows, most);
+        if (all_alike || rows_are_alike_unlifted(visible, n))
+            blocks[n - 1](&o, visible->begin, visible->end);
         else
-            pv_edge(blocks, &at, visible + r, n);
-        r += n;
+            pv_edge(blocks, &o, visible, n);
+        pv_advance(&o, n);
     }
 }
 
@@ -299,32 +311,27 @@ static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], cons
                               pv_function *const *short_blocks, size_t bytes, struct pv_operands o,
                               const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
     const size_t most = (n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS) * VF_LANES;
+    const int all_alike = rows_are_alike_unlifted(visible, n_rows);
     for (size_t c = 0; c < v_dim; c += most, o.values += most * bytes, o.acc += most) {
         const size_t left = v_dim - c < most ? v_dim - c : most;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
         o.last = left - v * VF_LANES, o.column = c;
-        pv_rows(v_dim < VF_LANES ? short_blocks : blocks[v], most_rows[v], &o, visible, n_rows);
+        pv_rows(v_dim < VF_LANES ? short_blocks : blocks[v], most_rows[v], o, visible, n_rows,
+                all_alike);
     }
 }
 
-/* pv_tile of ranges, pv_ranges, and of values where they lie, pv_ranges_stored, for f32 or a set's
- * lanes, by the blocks of the set: tables as pv_columns takes them. */
+/* pv_tile of ranges, pv_ranges, for f32 or a set's lanes, by the blocks of the set: tables as
+ * pv_columns takes them. */
 #define DEFINE_PV_RANGES(blocks, most_rows, short_blocks)                                          \
-    static void pv_ranges_stored(const float *weights, size_t weight_stride,                       \
-                                 const struct attn_visible *visible, size_t n_rows,                \
-                                 const struct attn_stored *values, size_t v_dim,                   \
-                                 const float *factor, float *acc, size_t acc_stride) {             \
-        const struct pv_operands tile = pv_operands_of(weights, weight_stride, values,             \
-                                                       sizeof(float), factor, acc, acc_stride);    \
-        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
-    }                                                                                              \
     static void pv_ranges(const float *weights, size_t weight_stride,                              \
                           const struct attn_visible *visible, size_t n_rows, const float *values,  \
                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,     \
                           size_t acc_stride) {                                                     \
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
-        pv_ranges_stored(weights, weight_stride, visible, n_rows, &stored, v_dim, factor, acc,     \
-                         acc_stride);                                                              \
+        const struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored,            \
+                                                       sizeof(float), factor, acc, acc_stride);    \
+        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
     }
 
 #endif

@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 
+#include "alike.h"
 #include "kernels.h"
 #include "lanes.h"
 #include "unroll.h"
@@ -214,6 +215,11 @@ static inline void pv_visible(pv_ranges_function *ranges, const float *weights,
                               size_t weight_stride, const struct attn_visible *visible,
                               size_t n_rows, const float *values, int64_t value_stride,
                               size_t v_dim, const float *factor, float *acc, size_t acc_stride) {
+    if (rows_are_ranges(visible, n_rows)) {
+        ranges(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,
+               acc_stride);
+        return;
+    }
     for (size_t r = 0, n; r < n_rows; r += n) {
         const float *w = weights + r * weight_stride, *f = factor ? factor + r : NULL;
         const struct attn_visible *see = visible + r;

@@ -1,11 +1,12 @@
 /* Weighted values of a tile as they are stored, for a few rows: the register blocks of
- * pv_broadcast.h on whole vectors of other types than f32.
+ * pv_broadcast.h on values that may lie in pieces, and on whole vectors of other types than f32.
  *
  * Include after vec.h and these three, which say what blocks there are:
  *
  *     STORED_BLOCKS(X)    X(M, N) for each
  *     STORED_TABLE(X)     the same as an initialiser, a row for each N
  *     STORED_MOST_ROWS    the most rows for each N, as an initialiser
+ *     SHORT_BLOCKS(X)     those for rows of f32 that are shorter than a vector, N being 1
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_PV_STORED_H
@@ -13,17 +14,24 @@
 
 #include "pv_broadcast.h"
 
-#define STORED_BLOCK(M, N, type)                                                                   \
-    NEVER_INLINE void block_##M##x##N##_##type(const struct pv_operands *o, int32_t begin,         \
-                                               int32_t end) {                                      \
-        pv_block(M, N, type, 0, o, begin, end);                                                    \
+#define STORED_BLOCK(M, N, type, kind, short_row)                                                  \
+    NEVER_INLINE void kind##_##M##x##N##_##type(const struct pv_operands *o, int32_t begin,        \
+                                                int32_t end) {                                     \
+        pv_block(M, N, type, short_row, 1, o, begin, end);                                         \
     }
-#define BLOCK_ATTN_F16(M, N) STORED_BLOCK(M, N, ATTN_F16)
-#define BLOCK_ATTN_BF16(M, N) STORED_BLOCK(M, N, ATTN_BF16)
-#define BLOCK_ATTN_I8(M, N) STORED_BLOCK(M, N, ATTN_I8)
+#define BLOCK_ATTN_F32(M, N) STORED_BLOCK(M, N, ATTN_F32, block, 0)
+#define BLOCK_ATTN_F16(M, N) STORED_BLOCK(M, N, ATTN_F16, block, 0)
+#define BLOCK_ATTN_BF16(M, N) STORED_BLOCK(M, N, ATTN_BF16, block, 0)
+#define BLOCK_ATTN_I8(M, N) STORED_BLOCK(M, N, ATTN_I8, block, 0)
+#define NAME_ATTN_F32(M, N) block_##M##x##N##_ATTN_F32,
 #define NAME_ATTN_F16(M, N) block_##M##x##N##_ATTN_F16,
 #define NAME_ATTN_BF16(M, N) block_##M##x##N##_ATTN_BF16,
 #define NAME_ATTN_I8(M, N) block_##M##x##N##_ATTN_I8,
+
+#define SHORT_BLOCK(M, N) STORED_BLOCK(M, N, ATTN_F32, short, 1)
+#define SHORT_NAME(M, N) short_##M##x##N##_ATTN_F32,
+SHORT_BLOCKS(SHORT_BLOCK)
+static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_NAME)};
 
 /* A kernel of struct attn_stored_kernels. */
 #define DEFINE_PV_STORED(name, type)                                                               \
@@ -37,7 +45,7 @@
         const size_t bytes = value_bytes(type);                                                    \
         const struct pv_operands tile =                                                            \
             pv_operands_of(weights, weight_stride, values, bytes, factor, acc, acc_stride);        \
-        pv_columns(blocks, most_rows, NULL, bytes, tile, visible, n_rows, v_dim);                  \
+        pv_columns(blocks, most_rows, pv_short_stored, bytes, tile, visible, n_rows, v_dim);       \
     }
 
 #endif

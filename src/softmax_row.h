@@ -8,8 +8,10 @@
 #ifndef ATTN_SOFTMAX_ROW_H
 #define ATTN_SOFTMAX_ROW_H
 
+#include <float.h>
 #include <math.h>
 
+#include "alike.h"
 #include "exp_nonpositive.h"
 #include "kernels.h"
 
@@ -76,19 +78,11 @@ static inline float visible_max_of_bits(float *s, struct attn_visible see) {
     return vf_reduce_max(max);
 }
 
-/* The new maximum of a row that sees scores up to `seen`, and what follows from it: the factor is
- * returned, *z is what to subtract from the scores. */
-static inline float raise_maximum(float seen, float *m, float *z) {
-    const float old = *m;
-    *m = seen > old ? seen : old;
-    /* Where all scores so far are -inf, subtracting -inf would make NaN of them; subtracting 0
-     * gives them weight 0. */
-    *z = *m == -INFINITY ? 0.0f : *m;
-    /* The first tile of a span starts from -inf, and most later ones keep the maximum: the two
-     * values of exp that need no computing. */
-    if (*m == old)
-        return 1;
-    return old == -INFINITY ? 0 : vf_first(exp_nonpositive(vf_set1(old - *z)));
+/* What to subtract from the scores of a row that sees scores up to `seen`: its new maximum. Where all
+ * scores so far are -inf, subtracting that would make NaN of them; a number gives them weight 0. */
+static inline float subtrahend(float seen, float m) {
+    const float most = seen > m ? seen : m;
+    return most > -FLT_MAX ? most : -FLT_MAX;
 }
 
 /* s = exp(s - z) of SOFTMAX_VECTORS vectors, added to *sum. */
@@ -165,29 +159,59 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
     return lifted;
 }
 
-/* The new sum of a row and, where it is needed, its first weights lifted. */
-static inline void add_weights(float *w, float sum, struct attn_visible *see, float *l,
-                               float *factor) {
-    *l = vf_first(vf_fma(vf_set1(*l), vf_set1(*factor), vf_set1(sum)));
-    if (*factor < ATTN_LIFT_BELOW && w[see->begin] < ATTN_LIFT_BELOW && !see->bits) {
-        see->lifted = lift(w, see->begin, see->end);
-        *factor *= see->lifted ? ATTN_LIFT : 1;
+/* A vector of what rows have one of each. */
+static inline vf load_rows(const float *p, size_t n) {
+    return n < VF_LANES ? vf_load_first(p, n) : vf_load(p);
+}
+static inline void store_rows(float *p, vf x, size_t n) {
+    if (n < VF_LANES)
+        vf_store_first(p, x, n);
+    else
+        vf_store(p, x);
+}
+
+/* The new maxima and sums of rows that see scores up to `seen`, whose weights add up to `sum`, and
+ * the factors that follow. seen and sum have room for whole vectors. */
+static inline void settle_rows(size_t n_rows, const float *seen, const float *sum, float *m,
+                               float *l, float *factor) {
+    for (size_t r = 0; r < n_rows; r += VF_LANES) {
+        const size_t n = n_rows - r;
+        const vf old = load_rows(m + r, n), new = vf_max_number(vf_load(seen + r), old);
+        const vf e = exp_nonpositive(vf_sub(old, vf_max_number(new, vf_set1(-FLT_MAX))));
+        const vf f = vf_select(vf_equal(new, old), vf_set1(1.0f), e);
+        store_rows(m + r, new, n);
+        store_rows(l + r, vf_fma(load_rows(l + r, n), f, vf_load(sum + r)), n);
+        store_rows(factor + r, f, n);
     }
 }
 
-/* A row's maximum and its sum are chains across the lanes, longer than a CPU can look ahead. So a
- * few rows are worked on together, while their scores are in the first-level cache: */
+/* Lifts the first weights of those rows that need it. */
+static inline void lift_rows(float *scores, size_t stride, size_t n_rows,
+                             struct attn_visible *visible, float *factor) {
+    for (size_t r = 0; r < n_rows; r++) {
+        struct attn_visible *see = &visible[r];
+        float *w = scores + r * stride;
+        see->lifted = 0;
+        if (factor[r] < ATTN_LIFT_BELOW && w[see->begin] < ATTN_LIFT_BELOW && !see->bits) {
+            see->lifted = lift(w, see->begin, see->end);
+            factor[r] *= see->lifted ? ATTN_LIFT : 1;
+        }
+    }
+}
+
+/* ---- Rows that see the same keys ------------------------------------------------------------- */
+
+/* A row's maximum and its sum end in a chain across the lanes. That of a few rows at once is not
+ * much longer. */
 enum { SOFTMAX_ROWS = SOFTMAX_VECTORS };
 
 #ifndef SOFTMAX_APART
 
-/* Whether so many rows see the same keys, those of whole vectors and at the end of a part of one. */
-static inline int rows_are_alike(const struct attn_visible *visible) {
-    int alike = visible[0].begin % VF_LANES == 0 && visible[0].begin < visible[0].end;
-    for (int i = 0; i < SOFTMAX_ROWS; i++)
-        alike &= visible[i].begin == visible[0].begin && visible[i].end == visible[0].end &&
-                 !visible[i].bits;
-    return alike;
+/* Whether such rows may be worked on together: they see the same keys, those of whole vectors and at
+ * the end of a part of one. */
+static inline int rows_go_together(const struct attn_visible *visible, size_t n_rows) {
+    return rows_are_alike(visible, n_rows) && visible[0].begin % VF_LANES == 0 &&
+           visible[0].begin < visible[0].end;
 }
 
 /* A vector of each of such rows: the lanes before `end`, others -inf. */
@@ -222,76 +246,110 @@ ALWAYS_INLINE void exp_step(float *scores, size_t stride, int32_t j, int32_t end
     }
 }
 
-/* Rows that are alike: the vectors of the same keys one after the other. */
-static inline void softmax_alike(float *scores, size_t stride, struct attn_visible *visible,
-                                 float *m, float *l, float *factor) {
-    const int32_t begin = visible[0].begin, end = visible[0].end, body_end = end & -VF_LANES;
-    vf part[SOFTMAX_ROWS], z[SOFTMAX_ROWS];
-    float reduced[SOFTMAX_ROWS];
-    int32_t j = begin;
+/* The maxima of such rows, and their exponentials: the vectors of the same keys one after the
+ * other. */
+static inline void max_of_alike(const float *scores, size_t stride, int32_t begin, int32_t end,
+                                float *seen) {
+    vf max[SOFTMAX_ROWS];
     UNROLL
     for (int i = 0; i < SOFTMAX_ROWS; i++)
-        part[i] = vf_set1(-INFINITY);
-    for (; j < body_end; j += VF_LANES)
-        max_step(scores, stride, j, j + VF_LANES, part);
+        max[i] = vf_set1(-INFINITY);
+    int32_t j = begin;
+    for (; j < (end & -VF_LANES); j += VF_LANES)
+        max_step(scores, stride, j, j + VF_LANES, max);
     if (j < end)
-        max_step(scores, stride, j, end, part);
-    SOFTMAX_REDUCE_MAX(part, reduced);
+        max_step(scores, stride, j, end, max);
+    SOFTMAX_REDUCE_MAX(max, seen);
+}
+static inline void exp_of_alike(float *scores, size_t stride, int32_t begin, int32_t end,
+                                const float *row_z, float *sum) {
+    vf z[SOFTMAX_ROWS], part[SOFTMAX_ROWS];
     UNROLL
-    for (int i = 0; i < SOFTMAX_ROWS; i++) {
-        float row_z;
-        factor[i] = raise_maximum(reduced[i], &m[i], &row_z);
-        z[i] = vf_set1(row_z);
-        part[i] = vf_set1(0.0f);
-    }
-    for (j = begin; j < body_end; j += VF_LANES)
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        z[i] = vf_set1(row_z[i]), part[i] = vf_set1(0.0f);
+    int32_t j = begin;
+    for (; j < (end & -VF_LANES); j += VF_LANES)
         exp_step(scores, stride, j, j + VF_LANES, z, part);
     if (j < end)
         exp_step(scores, stride, j, end, z, part);
-    SOFTMAX_REDUCE_ADD(part, reduced);
-    UNROLL
-    for (int i = 0; i < SOFTMAX_ROWS; i++)
-        add_weights(scores + (size_t)i * stride, reduced[i], &visible[i], &l[i], &factor[i]);
+    SOFTMAX_REDUCE_ADD(part, sum);
 }
 
 #endif
 
-/* Others: first the maxima of all, then the exponentials of all. */
-static inline void softmax_each(float *scores, size_t stride, size_t n_rows,
-                                struct attn_visible *visible, float *m, float *l, float *factor) {
-    float z[SOFTMAX_ROWS];
-    for (size_t i = 0; i < n_rows; i++) {
-        float *s = scores + i * stride;
-        const struct attn_visible see = visible[i];
-        factor[i] = 1;
-        if (see.begin < see.end)
-            factor[i] = raise_maximum(see.bits ? visible_max_of_bits(s, see)
-                                               : visible_max(s, see.begin, see.end),
-                                      &m[i], &z[i]);
-    }
-    for (size_t i = 0; i < n_rows; i++) {
-        float *s = scores + i * stride;
-        const struct attn_visible see = visible[i];
-        if (see.begin < see.end)
-            add_weights(s, exponentials(s, see.begin, see.end, z[i]), &visible[i], &l[i],
-                        &factor[i]);
-    }
-}
+/* ---------------------------------------------------------------------------------------------- */
 
-static inline void softmax_rows(float *scores, size_t score_stride, size_t n_rows,
-                                struct attn_visible *visible, float *m, float *l, float *factor) {
-    for (size_t r = 0; r < n_rows; r++)
-        visible[r].lifted = 0;
-    for (size_t r = 0; r < n_rows; r += SOFTMAX_ROWS) {
-        float *s = scores + r * score_stride;
-        const size_t n = n_rows - r < SOFTMAX_ROWS ? n_rows - r : SOFTMAX_ROWS;
+/* How many of the next n_rows rows are worked on together. */
+static inline size_t rows_together(const struct attn_visible *visible, size_t n_rows,
+                                   int all_together) {
 #ifndef SOFTMAX_APART
-        if (n == SOFTMAX_ROWS && rows_are_alike(visible + r)) {
-            softmax_alike(s, score_stride, visible + r, m + r, l + r, factor + r);
-            continue;
-        }
+    if (n_rows >= SOFTMAX_ROWS && (all_together || rows_go_together(visible, SOFTMAX_ROWS)))
+        return SOFTMAX_ROWS;
 #endif
-        softmax_each(s, score_stride, n, visible + r, m + r, l + r, factor + r);
+    (void)visible, (void)n_rows, (void)all_together;
+    return 1;
+}
+
+static inline void max_of_rows(float *scores, size_t stride, size_t n,
+                               const struct attn_visible *visible, float *seen) {
+    const struct attn_visible see = visible[0];
+#ifndef SOFTMAX_APART
+    if (n > 1) {
+        max_of_alike(scores, stride, see.begin, see.end, seen);
+        return;
+    }
+#endif
+    (void)stride, (void)n;
+    *seen = see.begin >= see.end ? -INFINITY
+            : see.bits           ? visible_max_of_bits(scores, see)
+                                 : visible_max(scores, see.begin, see.end);
+}
+
+static inline void exp_of_rows(float *scores, size_t stride, size_t n,
+                               const struct attn_visible *visible, const float *z, float *sum) {
+    const struct attn_visible see = visible[0];
+#ifndef SOFTMAX_APART
+    if (n > 1) {
+        exp_of_alike(scores, stride, see.begin, see.end, z, sum);
+        return;
+    }
+#endif
+    (void)stride, (void)n;
+    *sum = see.begin < see.end ? exponentials(scores, see.begin, see.end, *z) : 0;
+}
+
+/* At most ATTN_ROW_BLOCK rows. First the maxima of all, then the exponentials of all: what is a chain
+ * in one row has the others to overlap with. */
+static inline void softmax_block(float *scores, size_t stride, size_t n_rows,
+                                 struct attn_visible *visible, float *m, float *l, float *factor) {
+    enum { ROOM = ATTN_ROW_BLOCK + VF_LANES };
+    float seen[ROOM], z[ROOM], sum[ROOM];
+#ifdef SOFTMAX_APART
+    const int all_together = 0;
+#else
+    const int all_together = rows_go_together(visible, n_rows);
+#endif
+    for (size_t r = 0, n; r < n_rows; r += n) {
+        n = rows_together(visible + r, n_rows - r, all_together);
+        max_of_rows(scores + r * stride, stride, n, visible + r, seen + r);
+        for (size_t i = r; i < r + n; i++)
+            z[i] = subtrahend(seen[i], m[i]);
+    }
+    for (size_t r = 0, n; r < n_rows; r += n) {
+        n = rows_together(visible + r, n_rows - r, all_together);
+        exp_of_rows(scores + r * stride, stride, n, visible + r, z + r, sum + r);
+    }
+    for (size_t r = n_rows; r % VF_LANES; r++) /* what whole vectors of rows read */
+        seen[r] = sum[r] = 0;
+    settle_rows(n_rows, seen, sum, m, l, factor);
+    lift_rows(scores, stride, n_rows, visible, factor);
+}
+
+static inline void softmax_rows(float *scores, size_t stride, size_t n_rows,
+                                struct attn_visible *visible, float *m, float *l, float *factor) {
+    for (size_t r = 0; r < n_rows; r += ATTN_ROW_BLOCK) {
+        const size_t n = n_rows - r < ATTN_ROW_BLOCK ? n_rows - r : ATTN_ROW_BLOCK;
+        softmax_block(scores + r * stride, stride, n, visible + r, m + r, l + r, factor + r);
     }
 }
 

@@ -157,23 +157,20 @@ void attn_interleave_values(const struct attn_checked *c, const struct attn_dot_
     }
 }
 
-const float *attn_query_lanes(const attn_input *q, int64_t b, int64_t h, int64_t token, int64_t n,
-                              float *copy) {
-    const int64_t element = b * q->stride_batch + h * q->stride_head + token * q->stride_token;
+const float *attn_query_lanes(const attn_input *q, int64_t at, int64_t n, float *copy) {
     const int64_t width = attn_type_bytes(q->type);
-    const char *x = (const char *)q->data + element * width;
+    const char *x = (const char *)q->data + at * width;
     if (attn_are_lanes(q->type, x, 0, n))
         return (const float *)(const void *)x;
     copy_row(x, (size_t)(n * width), copy);
     return copy;
 }
 
-const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t b,
-                              int64_t h, int64_t token, int64_t n, float *copy) {
-    const int64_t element = b * q->stride_batch + h * q->stride_head + token * q->stride_token;
+const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t at,
+                              int64_t n, float *copy) {
     if (q->type == ATTN_F32)
-        return (const float *)q->data + element;
-    const uint16_t *x = (const uint16_t *)q->data + element;
+        return (const float *)q->data + at;
+    const uint16_t *x = (const uint16_t *)q->data + at;
     if (q->type == ATTN_F16)
         kernels->widen_f16(x, 0, 1, (size_t)n, copy, 0);
     else

@@ -50,9 +50,9 @@ void attn_copy_lanes(const struct attn_checked *problem, int64_t b, int64_t h, i
 /* Whether rows of n elements at a stride can be used as lanes where they lie. */
 bool attn_are_lanes(attn_type type, const void *at, int64_t stride, int64_t n);
 
-/* The same for a row of q: the row itself or, where it cannot be used where it lies, copy. */
-const float *attn_query_lanes(const attn_input *q, int64_t b, int64_t h, int64_t token, int64_t n,
-                              float *copy);
+/* The same for the row of q that begins with element `at`: the row itself or, where it cannot be used
+ * where it lies, copy. */
+const float *attn_query_lanes(const attn_input *q, int64_t at, int64_t n, float *copy);
 
 /* Values [j, end) as lanes of several keys, j a multiple of per_lane: row i of lanes, at
  * i * lane_stride, holds the keys j + i * per_lane and on. */
@@ -60,9 +60,9 @@ void attn_interleave_values(const struct attn_checked *problem, const struct att
                             int64_t b, int64_t h, int64_t j, int64_t end, float *lanes,
                             int64_t lane_stride);
 
-/* n elements of a row of q as f32: the row itself or, where it is stored otherwise, copy. */
-const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t b,
-                              int64_t h, int64_t token, int64_t n, float *copy);
+/* n elements of q from element `at` on as f32: where they are or, stored otherwise, in copy. */
+const float *attn_widen_query(const attn_input *q, const struct attn_kernels *kernels, int64_t at,
+                              int64_t n, float *copy);
 
 /* A row of out from n floats, to the type of out. */
 void attn_narrow_row(attn_type type, const struct attn_kernels *kernels, const float *x, int64_t n,

@@ -190,8 +190,10 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
         job->c->same_keys || (first.end > 0 && first.begin == last.begin && first.end == last.end);
     const bool has_mask = job->c->p.mask.type != ATTN_MASK_NONE;
     sight->begin = first.begin, sight->end = first.end;
-    for (int64_t r = 0; r < block->n; r++)
-        see_columns(&sight->visible[r], is_same ? first : columns_of_row(job, block, tile, r));
+    for (int64_t r = 0; is_same && r < block->n; r++)
+        see_columns(&sight->visible[r], first);
+    for (int64_t r = 0; !is_same && r < block->n; r++)
+        see_columns(&sight->visible[r], columns_of_row(job, block, tile, r));
     if (is_same && !has_mask)
         return;
     int32_t begin = INT32_MAX, end = 0;
@@ -213,6 +215,26 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
+/* The block's queries, as rows of f32 or lanes. */
+static void load_queries(const struct attn_job *job, const struct attn_scratch *w,
+                         const struct attn_rows *block, const float **q) {
+    const attn_input *t = &job->c->p.q;
+    const int64_t dim = job->products.dim;
+    int64_t place[ATTN_ROW_BLOCK];
+    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
+    if (t->type == ATTN_F32) {
+        for (int64_t r = 0; r < block->n; r++)
+            q[r] = (const float *)t->data + place[r];
+        return;
+    }
+    for (int64_t r = 0; r < block->n; r++) {
+        float *copy = w->queries + r * dim;
+        q[r] = job->products.is_dot
+                   ? attn_query_lanes(t, place[r], job->c->p.qk_dim, copy)
+                   : attn_widen_query(t, job->kernels, place[r], job->c->p.qk_dim, copy);
+    }
+}
+
 void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile, int64_t begin,
                       int64_t end) {
@@ -221,17 +243,8 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
         attn_tile_scores_int8(job, w, block, tile, begin, end);
         return;
     }
-    const attn_problem *p = &job->c->p;
     const float *q[ATTN_ROW_BLOCK];
-    const int64_t first_token = attn_query_first(job->c, block->batch);
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        float *copy = w->queries + r * products->dim;
-        q[r] = products->is_dot ? attn_query_lanes(&p->q, row.batch, row.head,
-                                                   first_token + row.query, p->qk_dim, copy)
-                                : attn_widen_query(&p->q, job->kernels, row.batch, row.head,
-                                                   first_token + row.query, p->qk_dim, copy);
-    }
+    load_queries(job, w, block, q);
     const size_t n_rows = (size_t)block->n, dim = (size_t)products->dim;
     const size_t stride = job->plan->score_stride;
     const float scale = job->c->scale;

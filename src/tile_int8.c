@@ -58,11 +58,10 @@ static void quantise_block(const struct attn_job *job, const struct attn_scratch
                            const struct attn_rows *block, const struct int8_shape *shape,
                            const int8_t **q) {
     const attn_problem *p = &job->c->p;
-    const int64_t first_token = attn_query_first(job->c, block->batch);
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const float *x = attn_widen_query(&p->q, job->kernels, row.batch, row.head,
-                                          first_token + row.query, p->qk_dim, w->queries);
+    int64_t place[ATTN_ROW_BLOCK];
+    attn_row_places(job, block, p->q.stride_batch, p->q.stride_head, p->q.stride_token, place);
+    for (int64_t r = 0; r < block->n; r++) {
+        const float *x = attn_widen_query(&p->q, job->kernels, place[r], p->qk_dim, w->queries);
         int8_t *to = (int8_t *)(w->quantised + (size_t)r * int8_query_words(shape));
         job->kernels->int8->quantise(x, shape->dim, shape->group, to);
         q[r] = to;

@@ -9,8 +9,10 @@
 #define STORED_TABLE(X)                                                                            \
     {UP_TO_6(X, 1)}, {UP_TO_6(X, 2)}, {UP_TO_2(X, 3)}, { UP_TO_2(X, 4) }
 #define STORED_MOST_ROWS 6, 6, 2, 2
+#define SHORT_BLOCKS(X) UP_TO_6(X, 1)
 #include "pv_stored.h"
 
+DEFINE_PV_STORED(attn_pv_f32_avx2, ATTN_F32)
 DEFINE_PV_STORED(attn_pv_f16_avx2, ATTN_F16)
 DEFINE_PV_STORED(attn_pv_bf16_avx2, ATTN_BF16)
 DEFINE_PV_STORED(attn_pv_i8_avx2, ATTN_I8)

@@ -9,7 +9,7 @@
 
 #define BLOCK(M, N)                                                                                \
     NEVER_INLINE void block_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, ATTN_F32, 0, o, begin, end);                                                \
+        pv_block(M, N, ATTN_F32, 0, 0, o, begin, end);                                             \
     }
 #define NAME(M, N) block_##M##x##N,
 UP_TO_12(BLOCK, 1)
@@ -20,7 +20,7 @@ UP_TO_2(BLOCK, 4)
 /* Rows of fewer than 8 values. */
 #define SHORT(M, N)                                                                                \
     NEVER_INLINE void short_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, ATTN_F32, 1, o, begin, end);                                                \
+        pv_block(M, N, ATTN_F32, 1, 0, o, begin, end);                                             \
     }
 #define SHORT_NAME(M, N) short_##M##x##N,
 UP_TO_12(SHORT, 1)
@@ -37,12 +37,4 @@ void attn_pv_tile_f32_avx2(const float *weights, size_t weight_stride,
                            size_t acc_stride) {
     pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
                factor, acc, acc_stride);
-}
-
-void attn_pv_f32_avx2(const float *weights, size_t weight_stride,
-                      const struct attn_visible *visible, size_t n_rows,
-                      const struct attn_stored *values, size_t v_dim, const float *factor,
-                      float *acc, size_t acc_stride) {
-    pv_ranges_stored(weights, weight_stride, visible, n_rows, values, v_dim, factor, acc,
-                     acc_stride);
 }

@@ -128,6 +128,7 @@ static inline int vf_all_below(vf x, float limit) {
     return _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LT_OQ)) == 0xff;
 }
 
+static inline vm vf_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 static inline vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 
 /* 2^n where magic_n = n + 0x1.8000fep+23: the low bits hold n + 127, the exponent of 2^n. */

@@ -10,7 +10,7 @@
 
 #define BLOCK(M, N)                                                                                \
     NEVER_INLINE void block_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, ATTN_F32, 0, o, begin, end);                                                \
+        pv_block(M, N, ATTN_F32, 0, 0, o, begin, end);                                             \
     }
 #define NAME(M, N) block_##M##x##N,
 UP_TO_12(BLOCK, 1)
@@ -25,7 +25,7 @@ UP_TO_3(BLOCK, 8)
 /* Rows of fewer than 16 values. */
 #define SHORT(M, N)                                                                                \
     NEVER_INLINE void short_##M##x##N(const struct pv_operands *o, int32_t begin, int32_t end) {   \
-        pv_block(M, N, ATTN_F32, 1, o, begin, end);                                                \
+        pv_block(M, N, ATTN_F32, 1, 0, o, begin, end);                                             \
     }
 #define SHORT_NAME(M, N) short_##M##x##N,
 UP_TO_12(SHORT, 1)

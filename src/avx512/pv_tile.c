@@ -13,11 +13,3 @@ void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
     pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
                factor, acc, acc_stride);
 }
-
-void attn_pv_f32_avx512(const float *weights, size_t weight_stride,
-                        const struct attn_visible *visible, size_t n_rows,
-                        const struct attn_stored *values, size_t v_dim, const float *factor,
-                        float *acc, size_t acc_stride) {
-    pv_ranges_stored(weights, weight_stride, visible, n_rows, values, v_dim, factor, acc,
-                     acc_stride);
-}

@@ -105,6 +105,7 @@ static inline int vf_all_below(vf x, float limit) {
     return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ) == 0xffff;
 }
 
+static inline vm vf_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 
 /* 2^n where magic_n = n + 0x1.8000fep+23, as below. */

@@ -106,6 +106,7 @@ static inline vm vm_bits(const uint64_t *bits, int32_t first) {
 /* Whether each lane is below the limit, which a NaN is not: the maximum is one if a lane is. */
 static inline int vf_all_below(vf x, float limit) { return vmaxvq_f32(x) < limit; }
 
+static inline vm vf_equal(vf a, vf b) { return vceqq_f32(a, b); }
 static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 
 /* 2^n for the magic_n of exp_nonpositive.h, whose low bits are the exponent field of 2^n. */
