@@ -64,10 +64,7 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         vf x[4];
         size_t c = 0;
         if (n == VF_LANES) {
-            const size_t next = n_keys - j - n < VF_LANES ? n_keys - j - n : VF_LANES;
-            struct lines_ahead ahead = lines_ahead(from + VF_LANES * stride, stride, next, dim);
             for (; c + 4 <= dim; c += 4) {
-                prefetch_lines(ahead);
                 transpose_keys(from + c, stride, VF_LANES, 4, x);
                 UNROLL
                 for (size_t f = 0; f < 4; f++)

@@ -78,13 +78,6 @@ static inline float visible_max_of_bits(float *s, struct attn_visible see) {
     return vf_reduce_max(max);
 }
 
-/* What to subtract from the scores of a row that sees scores up to `seen`: its new maximum. Where all
- * scores so far are -inf, subtracting that would make NaN of them; a number gives them weight 0. */
-static inline float subtrahend(float seen, float m) {
-    const float most = seen > m ? seen : m;
-    return most > -FLT_MAX ? most : -FLT_MAX;
-}
-
 /* s = exp(s - z) of SOFTMAX_VECTORS vectors, added to *sum. */
 ALWAYS_INLINE void exp_vectors(float *s, vf z, vf *sum) {
     vf x[SOFTMAX_VECTORS];
@@ -170,33 +163,38 @@ static inline void store_rows(float *p, vf x, size_t n) {
         vf_store(p, x);
 }
 
-/* The new maxima and sums of rows that see scores up to `seen`, whose weights add up to `sum`, and
- * the factors that follow. seen and sum have room for whole vectors. */
-static inline void settle_rows(size_t n_rows, const float *seen, const float *sum, float *m,
-                               float *l, float *factor) {
+/* The new maxima of rows that see scores up to `seen`, what to subtract from their scores, and the
+ * factors that follow. Where all scores so far are -inf, subtracting that would make NaN of them; a
+ * number gives them weight 0. seen, z and factor have room for whole vectors. */
+static inline void raise_maxima(size_t n_rows, const float *seen, float *m, float *z,
+                                float *factor) {
     for (size_t r = 0; r < n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
         const vf old = load_rows(m + r, n), new = vf_max_number(vf_load(seen + r), old);
-        const vf e = exp_nonpositive(vf_sub(old, vf_max_number(new, vf_set1(-FLT_MAX))));
-        const vf f = vf_select(vf_equal(new, old), vf_set1(1.0f), e);
+        const vf finite = vf_max_number(new, vf_set1(-FLT_MAX));
+        const vf f = exp_nonpositive(vf_sub(old, finite));
+        vf_store(z + r, finite);
+        vf_store(factor + r, vf_select(vf_equal(new, old), vf_set1(1.0f), f));
         store_rows(m + r, new, n);
-        store_rows(l + r, vf_fma(load_rows(l + r, n), f, vf_load(sum + r)), n);
-        store_rows(factor + r, f, n);
     }
 }
 
-/* Lifts the first weights of those rows that need it. */
-static inline void lift_rows(float *scores, size_t stride, size_t n_rows,
-                             struct attn_visible *visible, float *factor) {
-    for (size_t r = 0; r < n_rows; r++) {
-        struct attn_visible *see = &visible[r];
-        float *w = scores + r * stride;
-        see->lifted = 0;
-        if (factor[r] < ATTN_LIFT_BELOW && w[see->begin] < ATTN_LIFT_BELOW && !see->bits) {
-            see->lifted = lift(w, see->begin, see->end);
-            factor[r] *= see->lifted ? ATTN_LIFT : 1;
-        }
+/* The new sums of rows whose weights add up to `sum`, with room for whole vectors. */
+static inline void add_sums(size_t n_rows, const float *sum, const float *factor, float *l) {
+    for (size_t r = 0; r < n_rows; r += VF_LANES) {
+        const size_t n = n_rows - r;
+        const vf past = load_rows(l + r, n);
+        store_rows(l + r, vf_fma(past, vf_load(factor + r), vf_load(sum + r)), n);
     }
+}
+
+/* Lifts the first weights of a row if it needs that; returns its factor. */
+static inline float lift_row(float *w, struct attn_visible *see, float factor) {
+    see->lifted = 0;
+    if (factor >= ATTN_LIFT_BELOW || w[see->begin] >= ATTN_LIFT_BELOW || see->bits)
+        return factor;
+    see->lifted = lift(w, see->begin, see->end);
+    return see->lifted ? factor * ATTN_LIFT : factor;
 }
 
 /* ---- Rows that see the same keys ------------------------------------------------------------- */
@@ -323,26 +321,27 @@ static inline void exp_of_rows(float *scores, size_t stride, size_t n,
 static inline void softmax_block(float *scores, size_t stride, size_t n_rows,
                                  struct attn_visible *visible, float *m, float *l, float *factor) {
     enum { ROOM = ATTN_ROW_BLOCK + VF_LANES };
-    float seen[ROOM], z[ROOM], sum[ROOM];
+    float seen[ROOM], z[ROOM], sum[ROOM], f[ROOM];
 #ifdef SOFTMAX_APART
     const int all_together = 0;
 #else
     const int all_together = rows_go_together(visible, n_rows);
 #endif
+    const size_t last_rows = n_rows & -(size_t)VF_LANES; /* there is room for as many as a vector */
+    vf_store(seen + last_rows, vf_set1(0.0f));
+    vf_store(sum + last_rows, vf_set1(0.0f));
     for (size_t r = 0, n; r < n_rows; r += n) {
         n = rows_together(visible + r, n_rows - r, all_together);
         max_of_rows(scores + r * stride, stride, n, visible + r, seen + r);
-        for (size_t i = r; i < r + n; i++)
-            z[i] = subtrahend(seen[i], m[i]);
     }
+    raise_maxima(n_rows, seen, m, z, f);
     for (size_t r = 0, n; r < n_rows; r += n) {
         n = rows_together(visible + r, n_rows - r, all_together);
         exp_of_rows(scores + r * stride, stride, n, visible + r, z + r, sum + r);
     }
-    for (size_t r = n_rows; r % VF_LANES; r++) /* what whole vectors of rows read */
-        seen[r] = sum[r] = 0;
-    settle_rows(n_rows, seen, sum, m, l, factor);
-    lift_rows(scores, stride, n_rows, visible, factor);
+    add_sums(n_rows, sum, f, l);
+    for (size_t r = 0; r < n_rows; r++)
+        factor[r] = lift_row(scores + r * stride, &visible[r], f[r]);
 }
 
 static inline void softmax_rows(float *scores, size_t stride, size_t n_rows,
