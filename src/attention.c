@@ -37,30 +37,27 @@ static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct 
 
 /* ---- One block of rows on one tile ----------------------------------------------------------- */
 
-/* Adds the tile to the state of the block, or begins the state with it. */
-static void attend_tile(const struct attn_job *job, const struct attn_scratch *w,
-                        const struct attn_rows *rows, const struct attn_rows *block,
-                        struct attn_tile *tile, bool is_first, const struct attn_state *state) {
-    struct attn_sight sight;
-    float factor[ATTN_ROW_BLOCK];
-    attn_tile_see(job, w, block, tile, &sight);
-    if (sight.begin >= sight.end) {
-        if (is_first)
-            set_unseen(job, block->n, state);
-        return;
-    }
+/* Weights of the tile in w->scores, in place of scores; m and l of the block's state are raised, or
+ * begun, and factor[r] is what its sums have to be multiplied by. False if no row sees any key. */
+static bool weigh_tile(const struct attn_job *job, const struct attn_scratch *w,
+                       const struct attn_rows *rows, const struct attn_rows *block,
+                       struct attn_tile *tile, bool is_first, const struct attn_state *state,
+                       struct attn_sight *sight, float *factor) {
+    attn_tile_see(job, w, block, tile, sight);
+    if (sight->begin >= sight->end)
+        return false;
     if (is_first)
         for (int64_t r = 0; r < block->n; r++)
             state->m[r] = -INFINITY, state->l[r] = 0;
     if (!tile->is_ready)
         attn_tile_make_ready(job, w, rows, tile);
-    const int64_t begin = sight.begin / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
-    attn_tile_scores(job, w, block, tile, begin, sight.end);
-    attn_tile_cap(job, w, block, begin, sight.end);
-    attn_tile_bias(job, w, block, tile, &sight, begin, sight.end);
-    job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight.visible,
+    const int64_t begin = sight->begin / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
+    attn_tile_scores(job, w, block, tile, begin, sight->end);
+    attn_tile_cap(job, w, block, begin, sight->end);
+    attn_tile_bias(job, w, block, tile, sight, begin, sight->end);
+    job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight->visible,
                                state->m, state->l, factor);
-    attn_tile_values(job, w, block, tile, &sight, is_first ? NULL : factor, state->acc);
+    return true;
 }
 
 /* Asks for the share of the keys [begin, end) and their values that falls to rows from .. to of the
@@ -147,6 +144,20 @@ static void write_lse(const struct attn_job *job, const struct attn_rows *block,
     }
 }
 
+/* Where the rows of a block have their outputs, and what their complete sums are multiplied by. False
+ * if some row saw no key, or none above -inf, whatever the values hold: its l is 0; or if l is NaN. */
+static bool find_outputs(const struct attn_job *job, const struct attn_rows *block, const float *l,
+                         int64_t *place, float *factor) {
+    const attn_output *t = &job->c->p.out;
+    bool all_saw = true;
+    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
+    for (int64_t r = 0; r < block->n; r++) {
+        factor[r] = 1 / l[r];
+        all_saw &= l[r] > 0;
+    }
+    return all_saw;
+}
+
 /* Merges the sinks into the complete state of a block, and writes its out and lse. */
 static void finish_block(const struct attn_job *job, const struct attn_rows *block,
                          const struct attn_state *state, const struct attn_state *sinks) {
@@ -155,26 +166,48 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
     const bool is_f32 = t->type == ATTN_F32;
     float factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
     int64_t place[ATTN_ROW_BLOCK];
-    bool all_saw = true;
     if (job->c->p.sinks)
         merge_sinks(job, block, state, sinks);
-    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
-    for (int64_t r = 0; r < block->n; r++) {
+    const bool all_saw = find_outputs(job, block, state->l, place, factor);
+    for (int64_t r = 0; r < block->n; r++)
         out[r] = is_f32 ? (float *)t->data + place[r] : state->acc + r * v_stride;
-        factor[r] = 1 / state->l[r];
-        all_saw &= state->l[r] > 0;
-    }
     job->kernels->scale_rows((size_t)block->n, state->acc, job->plan->v_stride, factor,
                              (size_t)v_dim, out);
     for (int64_t r = 0; !all_saw && r < block->n; r++)
         if (!(state->l[r] > 0))
-            /* l is 0 where no key, or none above -inf, was seen, whatever the values hold */
             for (int64_t c = 0; c < v_dim; c++)
                 out[r][c] = state->l[r] == 0 ? 0 : NAN;
     for (int64_t r = 0; !is_f32 && r < block->n; r++)
         attn_narrow_row(t->type, job->kernels, out[r], v_dim, (uint16_t *)t->data + place[r]);
     if (job->c->p.lse.data)
         write_lse(job, block, state);
+}
+
+/* The values of the last tile of a span whose state is `own` so far. While the sums are in registers
+ * they join those of earlier spans, in `run` (`own` itself where there are none). Where no later
+ * span is seen they become the output, too, if it can be written so, which is returned. */
+static bool end_span(const struct attn_job *job, const struct attn_scratch *w,
+                     const struct attn_rows *block, const struct attn_tile *tile,
+                     const struct attn_sight *sight, const float *rescale,
+                     const struct attn_state *own, const struct attn_state *run, bool is_finished) {
+    float keep[ATTN_ROW_BLOCK], add[ATTN_ROW_BLOCK], finish[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
+    int64_t place[ATTN_ROW_BLOCK];
+    const attn_output *t = &job->c->p.out;
+    const bool merges = own != run;
+    if (merges)
+        job->kernels->merge_factors((size_t)block->n, run->m, run->l, own->m, own->l, keep, add);
+    const bool is_output = is_finished && t->type == ATTN_F32 && !job->c->p.sinks &&
+                           find_outputs(job, block, run->l, place, finish);
+    for (int64_t r = 0; r < block->n; r++) {
+        out[r] =
+            is_output ? (float *)t->data + place[r] : run->acc + r * (int64_t)job->plan->v_stride;
+        finish[r] = is_output ? finish[r] : 1;
+    }
+    const struct attn_ending ending = {merges ? run->acc : NULL, keep, add, finish, out};
+    attn_tile_end_values(job, w, block, tile, sight, rescale, own->acc, &ending);
+    if (is_output && job->c->p.lse.data)
+        write_lse(job, block, run);
+    return is_output;
 }
 
 /* ---- A task's rows on one span --------------------------------------------------------------- */
@@ -199,17 +232,31 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
      * stays in cache. */
     const int64_t slot = span->end - span->begin <= tile_keys ? 0 : r;
     const struct attn_state run = attn_state_of_row(job, split ? *split : w->run, r);
-    const struct attn_state own = attn_state_of_row(job, w->span, slot);
+    const struct attn_state in_span = attn_state_of_row(job, w->span, slot);
+    const struct attn_state *const own = is_direct ? &run : &in_span;
+    const bool is_first = keys.begin >= begin;
     const bool is_last = !split && keys.end <= begin + tile_keys;
     const bool is_finished = is_last && block->keys.end <= span->end;
     if (is_finished && rows->n > FEW_ROWS)
         prefetch_output(job, block);
-    attend_tile(job, w, rows, block, tile, keys.begin >= begin, is_direct ? &run : &own);
-    if (is_last && !is_direct)
-        job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m, run.l,
-                                 own.acc, own.m, own.l, job->plan->v_stride);
+    struct attn_sight sight;
+    float factor[ATTN_ROW_BLOCK];
+    const float *const rescale = is_first ? NULL : factor;
+    const bool sees = weigh_tile(job, w, rows, block, tile, is_first, own, &sight, factor);
+    if (sees && is_last && (is_finished || !is_direct) && attn_tile_can_end(job, tile)) {
+        if (end_span(job, w, block, tile, &sight, rescale, own, &run, is_finished))
+            return;
+    } else {
+        if (sees)
+            attn_tile_values(job, w, block, tile, &sight, rescale, own->acc);
+        else if (is_first)
+            set_unseen(job, block->n, own);
+        if (is_last && !is_direct)
+            job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m,
+                                     run.l, own->acc, own->m, own->l, job->plan->v_stride);
+    }
     if (is_finished)
-        finish_block(job, block, &run, &own);
+        finish_block(job, block, &run, &in_span);
 }
 
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,

@@ -167,6 +167,16 @@ struct attn_stored_kernels {
                   const float *factor, float *acc, size_t acc_stride);
 };
 
+/* What becomes of the sums of a tile's rows, where it is the last of a span: they join those of the
+ * spans before, and where there are no spans after, the row is complete. With `acc` from pv_tile,
+ *     out[r][c] = finish[r] * fma(past[r][c], keep[r], acc[r][c] * add[r])
+ * or finish[r] * acc[r][c] where past is null. keep and add are those of merge_factors, out[r] may be
+ * the row of past, which has the stride of acc. */
+struct attn_ending {
+    const float *past, *keep, *add, *finish;
+    float *const *out;
+};
+
 /* The most rows of a block: those whose scores are computed, turned into weights and used before the
  * next ones, so that their scores of one tile stay in the first- or second-level cache. */
 #define ATTN_ROW_BLOCK 18
@@ -242,6 +252,12 @@ struct attn_kernels {
                     size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
                     const float *factor, float *acc, size_t acc_stride);
 
+    /* pv_tile, and then what ending says. Afterwards acc means nothing. */
+    void (*pv_ending)(const float *weights, size_t weight_stride,
+                      const struct attn_visible *visible, size_t n_rows, const float *values,
+                      int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                      size_t acc_stride, const struct attn_ending *ending);
+
     /* Merges the state b of each row into a, the keys of b coming after those of a. With
      * z = max(m_a, m_b), or 0 where that is -inf, e_a = exp(m_a - z) and e_b = exp(m_b - z):
      *     acc_a = fma(acc_a, e_a, acc_b * e_b), l_a = fma(l_a, e_a, l_b * e_b), m_a = max
@@ -249,6 +265,10 @@ struct attn_kernels {
      * either side, to the bit. */
     void (*merge_rows)(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                        const float *acc_b, const float *m_b, const float *l_b, size_t acc_stride);
+
+    /* The same of m and l, and the e_a and e_b of each row, for acc. */
+    void (*merge_factors)(size_t n_rows, float *m_a, float *l_a, const float *m_b, const float *l_b,
+                          float *e_a, float *e_b);
 
     /* out[r][c] = x[r * x_stride + c] * factor[r], c < n; out[r] may be that row of x. */
     void (*scale_rows)(size_t n_rows, const float *x, size_t x_stride, const float *factor,

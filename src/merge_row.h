@@ -6,17 +6,31 @@
 #ifndef ATTN_MERGE_ROW_H
 #define ATTN_MERGE_ROW_H
 
-#include <math.h>
+#include <float.h>
 #include <stddef.h>
 
 #include "exp_nonpositive.h"
+#include "kernels.h"
+#include "row_vectors.h"
 
-static inline void merge_row(size_t v_dim, float *acc_a, float *m_a, float *l_a, const float *acc_b,
-                             float m_b, float l_b) {
-    const float m = *m_a > m_b ? *m_a : m_b;
-    const vf z = vf_set1(m == -INFINITY ? 0.0f : m);
-    const vf e_a = exp_nonpositive(vf_sub(vf_set1(*m_a), z));
-    const vf e_b = exp_nonpositive(vf_sub(vf_set1(m_b), z));
+static inline void merge_factors(size_t n_rows, float *m_a, float *l_a, const float *m_b,
+                                 const float *l_b, float *e_a, float *e_b) {
+    for (size_t r = 0; r < n_rows; r += VF_LANES) {
+        const size_t n = n_rows - r;
+        const vf a = load_rows(m_a + r, n), b = load_rows(m_b + r, n), m = vf_max_number(a, b);
+        const vf z = vf_max_number(m, vf_set1(-FLT_MAX)); /* exp(-inf - z) is 0 then, too */
+        const vf of_a = exp_nonpositive(vf_sub(a, z)), of_b = exp_nonpositive(vf_sub(b, z));
+        const vf added = vf_mul(load_rows(l_b + r, n), of_b);
+        store_rows(l_a + r, vf_fma(load_rows(l_a + r, n), of_a, added), n);
+        store_rows(m_a + r, m, n);
+        store_rows(e_a + r, of_a, n);
+        store_rows(e_b + r, of_b, n);
+    }
+}
+
+static inline void merge_row(size_t v_dim, float *acc_a, float row_e_a, const float *acc_b,
+                             float row_e_b) {
+    const vf e_a = vf_set1(row_e_a), e_b = vf_set1(row_e_b);
     size_t c = 0;
     for (; c + VF_LANES <= v_dim; c += VF_LANES) {
         const vf b = vf_mul(vf_load(acc_b + c), e_b);
@@ -27,16 +41,18 @@ static inline void merge_row(size_t v_dim, float *acc_a, float *m_a, float *l_a,
         const vf b = vf_mul(vf_load_first(acc_b + c, left), e_b);
         vf_store_first(acc_a + c, vf_fma(vf_load_first(acc_a + c, left), e_a, b), left);
     }
-    *m_a = m;
-    *l_a = vf_first(vf_fma(vf_set1(*l_a), e_a, vf_mul(vf_set1(l_b), e_b)));
 }
 
 static inline void merge_rows(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                               const float *acc_b, const float *m_b, const float *l_b,
                               size_t acc_stride) {
-    for (size_t r = 0; r < n_rows; r++)
-        merge_row(v_dim, acc_a + r * acc_stride, &m_a[r], &l_a[r], acc_b + r * acc_stride, m_b[r],
-                  l_b[r]);
+    float e_a[ATTN_ROW_BLOCK], e_b[ATTN_ROW_BLOCK];
+    for (size_t first = 0, n; first < n_rows; first += n) {
+        n = n_rows - first < ATTN_ROW_BLOCK ? n_rows - first : ATTN_ROW_BLOCK;
+        merge_factors(n, m_a + first, l_a + first, m_b + first, l_b + first, e_a, e_b);
+        for (size_t i = 0, r = first; i < n; i++, r++)
+            merge_row(v_dim, acc_a + r * acc_stride, e_a[i], acc_b + r * acc_stride, e_b[i]);
+    }
 }
 
 static inline void scale_row(const float *x, float factor, size_t n, float *out) {
@@ -61,6 +77,33 @@ static inline void scale_rows(size_t n_rows, const float *x, size_t x_stride, co
                               size_t n, float *const *out) {
     for (size_t r = 0; r < n_rows; r++)
         scale_row(x + r * x_stride, factor[r], n, out[r]);
+}
+
+/* What an ending says of rows of acc. */
+static inline void end_rows(size_t n_rows, size_t v_dim, float *acc, size_t acc_stride,
+                            const struct attn_ending *ending) {
+    if (!ending->past) {
+        scale_rows(n_rows, acc, acc_stride, ending->finish, v_dim, ending->out);
+        return;
+    }
+    for (size_t r = 0; r < n_rows; r++) {
+        float *const a = acc + r * acc_stride;
+        const float *past = ending->past + r * acc_stride;
+        const vf keep = vf_set1(ending->keep[r]), add = vf_set1(ending->add[r]);
+        const vf finish = vf_set1(ending->finish[r]);
+        float *out = ending->out[r];
+        size_t c = 0;
+        for (; c + VF_LANES <= v_dim; c += VF_LANES) {
+            const vf x = vf_fma(vf_load(past + c), keep, vf_mul(vf_load(a + c), add));
+            vf_store(out + c, vf_mul(x, finish));
+        }
+        if (c < v_dim) {
+            const size_t left = v_dim - c;
+            const vf x = vf_fma(vf_load_first(past + c, left), keep,
+                                vf_mul(vf_load_first(a + c, left), add));
+            vf_store_first(out + c, vf_mul(x, finish), left);
+        }
+    }
 }
 
 #endif

@@ -19,6 +19,7 @@
 #include "kernels.h"
 #include "lanes.h"
 #include "lifted.h"
+#include "merge_row.h"
 #include "pieces.h"
 #include "row_blocks.h"
 #include "unroll.h"
@@ -37,7 +38,9 @@ struct pv_operands {
     const float *factor;  /* null: the sums start from -0 */
     float *acc;
     size_t acc_stride;
-    size_t last; /* features in the last vector */
+    size_t last;                      /* features in the last vector */
+    const struct attn_ending *ending; /* null: sums stay in acc */
+    size_t row;                       /* the first one, of those that ending counts */
 };
 
 typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
@@ -172,6 +175,20 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
     }
 }
 
+/* The sums of a block to where an ending without past says. */
+ALWAYS_INLINE void pv_end(const int M, const int N, const int short_row,
+                          const struct pv_operands *o, vf acc[][WIDE_VECTORS]) {
+    UNROLL
+    for (int r = 0; r < M; r++) {
+        const vf finish = vf_set1(o->ending->finish[o->row + (size_t)r]);
+        float *out = o->ending->out[o->row + (size_t)r] + o->column;
+        UNROLL
+        for (int v = 0; v < N - 1; v++)
+            vf_store(out + v * VF_LANES, vf_mul(acc[r][v], finish));
+        vf_store_last(out + (N - 1) * VF_LANES, vf_mul(acc[r][N - 1], finish), o->last, short_row);
+    }
+}
+
 /* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
  * a vector (see vf_load_last). in_pieces: they may lie in pieces. */
 ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
@@ -195,6 +212,10 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
     READ_AGAIN();
     pv_keys(M, N, type, short_row, in_pieces, o, begin, end, acc);
     READ_AGAIN();
+    if (o->ending) {
+        pv_end(M, N, short_row, o, acc);
+        return;
+    }
     UNROLL
     for (int r = 0; r < M; r++) {
         float *a = o->acc + (size_t)r * o->acc_stride;
@@ -227,6 +248,7 @@ static inline void pv_advance(struct pv_operands *o, size_t r) {
     o->weights += r * o->weight_stride;
     o->acc += r * o->acc_stride;
     o->factor = o->factor ? o->factor + r : NULL;
+    o->row += r;
 }
 static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {
     struct pv_operands row = *o;
@@ -331,6 +353,27 @@ static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], cons
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
         const struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored,            \
                                                        sizeof(float), factor, acc, acc_stride);    \
+        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
+    }
+
+/* pv_ending by the same blocks: where all rows see the same and there is no past, while their sums are
+ * in registers. Waiting there for the past, which is in the second-level cache, costs more than it
+ * takes to walk over the sums once more. */
+#define DEFINE_PV_ENDING(name, pv_tile, blocks, most_rows, short_blocks)                           \
+    void name(const float *weights, size_t weight_stride, const struct attn_visible *visible,      \
+              size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
+              const float *factor, float *acc, size_t acc_stride,                                  \
+              const struct attn_ending *ending) {                                                  \
+        if (ending->past || !rows_are_alike_unlifted(visible, n_rows)) {                           \
+            pv_tile(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor,  \
+                    acc, acc_stride);                                                              \
+            end_rows(n_rows, v_dim, acc, acc_stride, ending);                                      \
+            return;                                                                                \
+        }                                                                                          \
+        const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
+        struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored, sizeof(float),   \
+                                                 factor, acc, acc_stride);                         \
+        tile.ending = ending;                                                                      \
         pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
     }
 

@@ -14,6 +14,7 @@
 #include "alike.h"
 #include "exp_nonpositive.h"
 #include "kernels.h"
+#include "row_vectors.h"
 
 /* exp, the maximum and the sum of SOFTMAX_VECTORS vectors at once; a set may have its own way to the
  * same bits. */
@@ -150,17 +151,6 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
     for (int32_t j = first; j < lifted; j += VF_LANES)
         vf_store(w + j, vf_mul(vf_load(w + j), vf_set1(ATTN_LIFT)));
     return lifted;
-}
-
-/* A vector of what rows have one of each. */
-static inline vf load_rows(const float *p, size_t n) {
-    return n < VF_LANES ? vf_load_first(p, n) : vf_load(p);
-}
-static inline void store_rows(float *p, vf x, size_t n) {
-    if (n < VF_LANES)
-        vf_store_first(p, x, n);
-    else
-        vf_store(p, x);
 }
 
 /* The new maxima of rows that see scores up to `seen`, what to subtract from their scores, and the

@@ -349,3 +349,16 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
         factor = attn_factors_one;
     }
 }
+
+bool attn_tile_can_end(const struct attn_job *job, const struct attn_tile *tile) {
+    return tile->values && !value_products(job);
+}
+
+void attn_tile_end_values(const struct attn_job *job, const struct attn_scratch *w,
+                          const struct attn_rows *block, const struct attn_tile *tile,
+                          const struct attn_sight *sight, const float *factor, float *acc,
+                          const struct attn_ending *ending) {
+    job->kernels->pv_ending(w->scores, job->plan->score_stride, sight->visible, (size_t)block->n,
+                            tile->values, tile->value_stride, (size_t)job->c->p.v_dim, factor, acc,
+                            job->plan->v_stride, ending);
+}

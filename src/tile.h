@@ -75,4 +75,13 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
                       const struct attn_rows *block, const struct attn_tile *tile,
                       const struct attn_sight *sight, const float *factor, float *acc);
 
+/* Whether sums of the tile can end where pv_ending of struct attn_kernels puts them. */
+bool attn_tile_can_end(const struct attn_job *job, const struct attn_tile *tile);
+
+/* The same, and then what ending says; acc means nothing afterwards. */
+void attn_tile_end_values(const struct attn_job *job, const struct attn_scratch *w,
+                          const struct attn_rows *block, const struct attn_tile *tile,
+                          const struct attn_sight *sight, const float *factor, float *acc,
+                          const struct attn_ending *ending);
+
 #endif

@@ -16,3 +16,8 @@ void attn_scale_rows_f32_avx512(size_t n_rows, const float *x, size_t x_stride, 
                                 size_t n, float *const *out) {
     scale_rows(n_rows, x, x_stride, factor, n, out);
 }
+
+void attn_merge_factors_f32_avx512(size_t n_rows, float *m_a, float *l_a, const float *m_b,
+                                   const float *l_b, float *e_a, float *e_b) {
+    merge_factors(n_rows, m_a, l_a, m_b, l_b, e_a, e_b);
+}

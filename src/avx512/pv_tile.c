@@ -13,3 +13,6 @@ void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
     pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
                factor, acc, acc_stride);
 }
+
+DEFINE_PV_ENDING(attn_pv_ending_f32_avx512, attn_pv_tile_f32_avx512, pv_blocks, pv_most_rows,
+                 pv_short_blocks)

@@ -4,19 +4,26 @@
 #include "exp_scalar.h"
 #include "scalar.h"
 
+void attn_merge_factors_f32_scalar(size_t n_rows, float *m_a, float *l_a, const float *m_b,
+                                   const float *l_b, float *e_a, float *e_b) {
+    for (size_t r = 0; r < n_rows; r++) {
+        const float m = m_a[r] > m_b[r] ? m_a[r] : m_b[r];
+        const float z = m == -INFINITY ? 0 : m;
+        e_a[r] = exp_scalar(m_a[r] - z), e_b[r] = exp_scalar(m_b[r] - z);
+        m_a[r] = m;
+        l_a[r] = l_a[r] * e_a[r] + l_b[r] * e_b[r];
+    }
+}
+
 void attn_merge_rows_f32_scalar(size_t n_rows, size_t v_dim, float *acc_a, float *m_a, float *l_a,
                                 const float *acc_b, const float *m_b, const float *l_b,
                                 size_t acc_stride) {
     for (size_t r = 0; r < n_rows; r++) {
-        const float m = m_a[r] > m_b[r] ? m_a[r] : m_b[r];
-        const float z = m == -INFINITY ? 0 : m;
-        const float e_a = exp_scalar(m_a[r] - z), e_b = exp_scalar(m_b[r] - z);
-        float *a = acc_a + r * acc_stride;
+        float e_a, e_b, *a = acc_a + r * acc_stride;
         const float *b = acc_b + r * acc_stride;
+        attn_merge_factors_f32_scalar(1, &m_a[r], &l_a[r], &m_b[r], &l_b[r], &e_a, &e_b);
         for (size_t c = 0; c < v_dim; c++)
             a[c] = a[c] * e_a + b[c] * e_b;
-        m_a[r] = m;
-        l_a[r] = l_a[r] * e_a + l_b[r] * e_b;
     }
 }
 

@@ -24,3 +24,19 @@ void attn_pv_tile_f32_scalar(const float *weights, size_t weight_stride,
         }
     }
 }
+
+void attn_pv_ending_f32_scalar(const float *weights, size_t weight_stride,
+                               const struct attn_visible *visible, size_t n_rows,
+                               const float *values, int64_t value_stride, size_t v_dim,
+                               const float *factor, float *acc, size_t acc_stride,
+                               const struct attn_ending *ending) {
+    attn_pv_tile_f32_scalar(weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
+                            factor, acc, acc_stride);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t c = 0; c < v_dim; c++) {
+            float x = acc[r * acc_stride + c];
+            if (ending->past)
+                x = ending->past[r * acc_stride + c] * ending->keep[r] + x * ending->add[r];
+            ending->out[r][c] = x * ending->finish[r];
+        }
+}
