@@ -1,0 +1,147 @@
+/* What is checked of a single tensor: its type, that it is there, how far its strides reach and, of
+ * an output, that its rows lie apart.
+ *
+ * Where all is well this takes a few instructions for each tensor, and is inlined. What to say of
+ * something wrong is found in functions of their own, away from the path of a good call.
+ *
+ * SPDX-License-Identifier: MIT */
+#ifndef ATTN_TENSOR_CHECK_H
+#define ATTN_TENSOR_CHECK_H
+
+#include "problem.h"
+
+#if defined(__GNUC__)
+#define ATTN_COLD __attribute__((cold, noinline))
+#define ATTN_SAYS(text, values) __attribute__((format(printf, text, values)))
+#else
+#define ATTN_COLD
+#define ATTN_SAYS(text, values)
+#endif
+
+/* Writes the sentence, and answers status. */
+ATTN_COLD ATTN_SAYS(3, 4) attn_status
+    attn_fail(struct attn_sentence sentence, attn_status status, const char *format, ...);
+
+/* Sizes of the three axes that have strides, and their strides; the features are contiguous. */
+struct attn_extents {
+    int64_t batch, heads, tokens;
+};
+struct attn_strides {
+    int64_t batch, head, token;
+};
+#define ATTN_STRIDES(t)                                                                            \
+    ((struct attn_strides){(t)->stride_batch, (t)->stride_head, (t)->stride_token})
+
+/* Of the query side, where a ragged batch has one of all its tokens, and of the cache, which has
+ * pages for batches if it is paged. */
+static inline struct attn_extents attn_query_extents(const attn_problem *p) {
+    return (struct attn_extents){p->cu_q && p->batch > 0 ? 1 : p->batch, p->q_heads, p->q_len};
+}
+static inline struct attn_extents attn_cache_extents(const attn_problem *p) {
+    if (p->pages.table)
+        return (struct attn_extents){p->pages.n_pages, p->kv_heads, p->pages.page_len};
+    return (struct attn_extents){p->batch, p->kv_heads, p->kv_cap};
+}
+
+/* ---- What is wrong --------------------------------------------------------------------------- */
+
+ATTN_COLD attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
+                                     struct attn_sentence say);
+
+/* For a tensor that is null or reaches too far: ATTN_OK if it has no element. */
+ATTN_COLD attn_status attn_fail_tensor(const char *name, const void *data, struct attn_extents e,
+                                       struct attn_strides s, int64_t features, bool with_data,
+                                       struct attn_sentence say);
+
+/* For rows that share memory: ATTN_OK if there is none. */
+ATTN_COLD attn_status attn_fail_rows(const char *name, struct attn_extents e, struct attn_strides s,
+                                     int64_t features, struct attn_sentence say);
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+/* last: the last type, in the order of attn_type, that the tensor may have. */
+static inline attn_status attn_check_type(const char *name, attn_type type, attn_type last,
+                                          struct attn_sentence say) {
+    return (unsigned)type <= (unsigned)last ? ATTN_OK : attn_fail_type(name, type, last, say);
+}
+
+/* Adds what an axis reaches, in elements; false if that overflows. */
+static inline bool attn_add_axis(int64_t size, int64_t stride, uint64_t *reach) {
+    if (size <= 1)
+        return true;
+    const uint64_t length = stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+    uint64_t part;
+    return !__builtin_mul_overflow(length, (uint64_t)size - 1, &part) &&
+           !__builtin_add_overflow(*reach, part, reach);
+}
+
+/* Every address of a tensor must be within PTRDIFF_MAX bytes of its base. */
+static inline bool attn_is_near(uint64_t reach) { return reach <= PTRDIFF_MAX / sizeof(float); }
+
+static inline attn_status attn_check_tensor(const char *name, const void *data,
+                                            struct attn_extents e, struct attn_strides s,
+                                            int64_t features, bool with_data,
+                                            struct attn_sentence say) {
+    uint64_t reach = (uint64_t)features;
+    if ((data || !with_data) && attn_add_axis(e.batch, s.batch, &reach) &&
+        attn_add_axis(e.heads, s.head, &reach) && attn_add_axis(e.tokens, s.token, &reach) &&
+        attn_is_near(reach))
+        return ATTN_OK;
+    return attn_fail_tensor(name, data, e, s, features, with_data, say);
+}
+
+/* Whether the rows along an axis share no element. */
+static inline bool attn_is_apart(int64_t size, int64_t stride, int64_t features) {
+    return size <= 1 || stride >= features || stride <= -features;
+}
+
+/* Rows of an output that share an element would be written by several tasks. */
+static inline attn_status attn_check_rows_apart(const char *name, struct attn_extents e,
+                                                struct attn_strides s, int64_t features,
+                                                struct attn_sentence say) {
+    if (attn_is_apart(e.batch, s.batch, features) && attn_is_apart(e.heads, s.head, features) &&
+        attn_is_apart(e.tokens, s.token, features))
+        return ATTN_OK;
+    return attn_fail_rows(name, e, s, features, say);
+}
+
+static inline attn_status attn_check_input(const char *name, const attn_input *t,
+                                           struct attn_extents e, int64_t features, attn_type last,
+                                           bool with_data, struct attn_sentence say) {
+    const attn_status status = attn_check_type(name, t->type, last, say);
+    return status ? status
+                  : attn_check_tensor(name, t->data, e, ATTN_STRIDES(t), features, with_data, say);
+}
+
+/* The strides of an output that is there, or must be. */
+attn_status attn_check_written(const char *name, const attn_output *t, struct attn_extents e,
+                               int64_t features, bool is_required, struct attn_sentence say);
+
+static inline attn_status attn_check_output(const char *name, const attn_output *t,
+                                            struct attn_extents e, int64_t features, attn_type last,
+                                            bool is_required, struct attn_sentence say) {
+    const attn_status status = attn_check_type(name, t->type, last, say);
+    return status || (!t->data && !is_required)
+               ? status
+               : attn_check_written(name, t, e, features, is_required, say);
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+/* Copies a caller's struct, which begins with its size, if this library understands it: if it is of
+ * a version not before the first, of `least` bytes, and everything that is unknown here is at its
+ * default, 0. What an earlier version does not have becomes 0. known: the size of this version. */
+attn_status attn_take_struct(void *to, size_t known, const void *given, size_t least,
+                             struct attn_sentence say);
+
+/* The stride of an axis of size 1 may be anything: nobody may compute with it. It becomes 0, by a
+ * bitwise and with all ones for an axis that is used and 0 for one that is not. */
+static inline struct attn_strides attn_used_axes(struct attn_extents e) {
+    return (struct attn_strides){-(int64_t)(e.batch > 1), -(int64_t)(e.heads > 1),
+                                 -(int64_t)(e.tokens > 1)};
+}
+#define ATTN_DROP_UNUSED_STRIDES(t, used)                                                          \
+    ((void)((t)->stride_batch &= (used).batch, (t)->stride_head &= (used).head,                    \
+            (t)->stride_token &= (used).token))
+
+#endif
