@@ -24,12 +24,12 @@ attn_status attn_gradient_check(const struct attn_checked *c, const attn_gradien
         return ATTN_ERROR_NULL;
     const struct attn_extents query = attn_query_extents(p), cache = attn_cache_extents(p);
     if ((status =
-             attn_check_input("dout", &g->dout, query, p->v_dim, ATTN_BF16, with_data, none)) ||
-        (status = attn_check_output("dq", &g->dq, query, p->qk_dim, ATTN_BF16, false, none)) ||
-        (status = attn_check_output("dk", &g->dk, cache, p->qk_dim, ATTN_BF16, false, none)) ||
-        (status = attn_check_output("dv", &g->dv, cache, p->v_dim, ATTN_BF16, false, none)))
+             attn_check_input("dout", &g->dout, &query, p->v_dim, ATTN_BF16, with_data, none)) ||
+        (status = attn_check_output("dq", &g->dq, &query, p->qk_dim, ATTN_BF16, false, none)) ||
+        (status = attn_check_output("dk", &g->dk, &cache, p->qk_dim, ATTN_BF16, false, none)) ||
+        (status = attn_check_output("dv", &g->dv, &cache, p->v_dim, ATTN_BF16, false, none)))
         return status;
-    const struct attn_strides of_query = attn_used_axes(query), of_cache = attn_used_axes(cache);
+    const struct attn_extents of_query = attn_used_axes(query), of_cache = attn_used_axes(cache);
     ATTN_DROP_UNUSED_STRIDES(&g->dout, of_query);
     ATTN_DROP_UNUSED_STRIDES(&g->dq, of_query);
     ATTN_DROP_UNUSED_STRIDES(&g->dk, of_cache);
@@ -48,12 +48,12 @@ attn_status attn_merge_check(const struct attn_merge_arguments *a) {
     attn_status status;
     for (size_t p = 0; p < a->n; p++)
         if ((status =
-                 attn_check_input("out", &a->parts[p].out, e, a->v_dim, ATTN_F32, true, none)) ||
-            (status = attn_check_input("lse", &a->parts[p].lse, e, 1, ATTN_F32, true, none)))
+                 attn_check_input("out", &a->parts[p].out, &e, a->v_dim, ATTN_F32, true, none)) ||
+            (status = attn_check_input("lse", &a->parts[p].lse, &e, 1, ATTN_F32, true, none)))
             return status;
-    if ((status = attn_check_output("out", a->out, e, a->v_dim, ATTN_F32, true, none)) || !a->lse)
+    if ((status = attn_check_output("out", a->out, &e, a->v_dim, ATTN_F32, true, none)) || !a->lse)
         return status;
-    return attn_check_output("lse", a->lse, e, 1, ATTN_F32, true, none);
+    return attn_check_output("lse", a->lse, &e, 1, ATTN_F32, true, none);
 }
 
 attn_status attn_append_check(const struct attn_append_arguments *a) {
@@ -66,25 +66,23 @@ attn_status attn_append_check(const struct attn_append_arguments *a) {
         return ATTN_ERROR_SIZE;
     const struct attn_extents tokens = {1, a->heads, a->n};
     const struct attn_extents places = {cache->n_pages, a->heads, cache->page_len};
-    const struct attn_strides of_tokens = {0, a->tokens->stride_head, a->tokens->stride_token};
-    const struct attn_strides of_places = {cache->stride_page, cache->stride_head,
-                                           cache->stride_token};
-    const struct attn_strides of_scales = {cache->scale_stride_page, cache->scale_stride_head,
-                                           cache->scale_stride_token};
+    const attn_output rows = {.data = cache->data,
+                              .stride_batch = cache->stride_page,
+                              .stride_head = cache->stride_head,
+                              .stride_token = cache->stride_token};
+    const attn_output scales = {.data = cache->scales,
+                                .stride_batch = cache->scale_stride_page,
+                                .stride_head = cache->scale_stride_head,
+                                .stride_token = cache->scale_stride_token};
     const int64_t groups = cache->scale_group && a->dim ? (a->dim - 1) / cache->scale_group + 1 : 1;
-    const bool is_i8 = cache->type == ATTN_I8;
     attn_status status;
     if ((status = attn_check_type("tokens", a->tokens->type, ATTN_BF16, none)) ||
         (status = attn_check_type("cache", cache->type, ATTN_I8, none)) ||
-        (status =
-             attn_check_tensor("tokens", a->tokens->data, tokens, of_tokens, a->dim, true, none)) ||
-        (status = attn_check_tensor("cache", cache->data, places, of_places, a->dim, true, none)) ||
-        (status = attn_check_rows_apart("cache", places, of_places, a->dim, none)))
+        (status = ATTN_CHECK_TENSOR("tokens", a->tokens, &tokens, a->dim, true, none)) ||
+        (status = attn_check_written("cache", &rows, &places, a->dim, true, none)))
         return status;
-    if (is_i8 && a->dim &&
-        ((status =
-              attn_check_tensor("scales", cache->scales, places, of_scales, groups, true, none)) ||
-         (status = attn_check_rows_apart("scales", places, of_scales, groups, none))))
+    if (cache->type == ATTN_I8 && a->dim &&
+        (status = attn_check_written("scales", &scales, &places, groups, true, none)))
         return status;
     for (int64_t i = 0; i < a->n; i++)
         if (a->slots[i] >= 0 && a->slots[i] / cache->page_len >= cache->n_pages)

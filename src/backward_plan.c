@@ -12,8 +12,6 @@ enum { KEY_BYTES = 256 * 1024, ROW_BYTES = 128 * 1024 };
 /* Products of a pass over all pairs: scores and weights' gradient, and dq, or dk and dv, or all. */
 enum { ALL_PRODUCTS = 5, TWO_PASS_PRODUCTS = 7 };
 
-static int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-
 /* Tokens of a tile: a multiple of 64 of which each has so many features, not more than there are. */
 static int64_t tile_tokens(int64_t features, int64_t bytes, int64_t most, int64_t there) {
     int64_t n = most;
@@ -38,7 +36,7 @@ static bool is_single_pass(const struct attn_checked *c, int64_t n_workers) {
         return true;
     if (tasks > workers * 8)
         return true;
-    const int64_t rounds = (tasks + workers - 1) / workers;
+    const int64_t rounds = ceil_div(tasks, workers);
     return rounds * workers * ALL_PRODUCTS <= tasks * TWO_PASS_PRODUCTS;
 }
 
@@ -56,8 +54,8 @@ attn_status attn_backward_plan_make(const struct attn_checked *c, const attn_gra
         .q_stride = (size_t)round_up(p->qk_dim, 16),
         .v_stride = (size_t)round_up(p->v_dim, 16),
     };
-    plan->key_tiles = p->kv_cap / plan->tile_keys + (p->kv_cap % plan->tile_keys > 0);
-    plan->row_tiles = (rows + plan->tile_rows - 1) / plan->tile_rows;
+    plan->key_tiles = ceil_div(p->kv_cap, plan->tile_keys);
+    plan->row_tiles = ceil_div(rows, plan->tile_rows);
     plan->dq_rows = plan->dq_in_place ? 0 : plan->single_pass ? rows * c->group : plan->tile_rows;
 
     const size_t n_keys = (size_t)plan->tile_keys, n_rows = (size_t)plan->tile_rows;

@@ -38,53 +38,47 @@ struct attn_key_range attn_span(int64_t index) {
 }
 
 int64_t attn_span_of(int64_t j) {
-    if (j < SPANS_PER_DOUBLING * SPAN_MIN)
-        return j / SPAN_MIN;
-    int64_t doubling = 0;
-    while (j >> (doubling + 1) >= SPANS_PER_DOUBLING * SPAN_MIN)
-        doubling++;
-    return doubling * SPANS_PER_DOUBLING + (j >> doubling) / SPAN_MIN;
+    const uint64_t key = (uint64_t)j, first_doubled = SPANS_PER_DOUBLING * SPAN_MIN;
+    if (key < first_doubled)
+        return (int64_t)(key / SPAN_MIN);
+    const int doubling = 63 - __builtin_clzll(key / first_doubled);
+    return doubling * SPANS_PER_DOUBLING + (int64_t)((key >> doubling) / SPAN_MIN);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+/* What a problem asks of a plan. */
+struct demand {
+    bool widens;             /* some keys or values cannot be used where they lie: because of their
+                                type, or because a tile's are in several places */
+    int64_t key_floats;      /* that a packed key takes at most, */
+    int64_t quantised_query; /* and a quantised query: a workspace serves every set, and one may
+                                multiply keys in int8 */
+};
 
-/* Whether some keys or values cannot be used where they lie: because of their type, or because a
- * tile's are in several places. */
-static bool needs_widening(const struct attn_checked *c) {
-    return c->p.k.type != ATTN_F32 || c->p.v.type != ATTN_F32 || c->p.past_cap || c->p.pages.table;
-}
-
-/* Whether keys are multiplied in int8 by a set that can: a workspace serves every set. */
-static bool may_multiply_int8(const struct attn_checked *c) {
-    return c->p.k.type == ATTN_I8 && int8_shape_fits(c->p.qk_dim, c->p.k_scales.group);
-}
-
-/* What a packed key takes at most, and a quantised query, in floats. */
-static int64_t key_floats(const struct attn_checked *c) {
-    if (!may_multiply_int8(c))
-        return c->p.qk_dim;
-    const struct int8_shape s = int8_shape_of((size_t)c->p.qk_dim, (size_t)c->p.k_scales.group);
-    return at_least(c->p.qk_dim, (int64_t)int8_key_words(&s));
-}
-static int64_t quantised_query_floats(const struct attn_checked *c) {
-    if (!may_multiply_int8(c))
-        return 0;
-    const struct int8_shape s = int8_shape_of((size_t)c->p.qk_dim, (size_t)c->p.k_scales.group);
-    return (int64_t)int8_query_words(&s);
+static struct demand demand_of(const struct attn_checked *c) {
+    const attn_problem *p = &c->p;
+    struct demand d = {.key_floats = p->qk_dim};
+    d.widens = p->k.type != ATTN_F32 || p->v.type != ATTN_F32 || p->past_cap || p->pages.table;
+    if (p->k.type == ATTN_I8 && int8_shape_fits(p->qk_dim, p->k_scales.group)) {
+        const struct int8_shape s = int8_shape_of((size_t)p->qk_dim, (size_t)p->k_scales.group);
+        d.key_floats = at_least(p->qk_dim, (int64_t)int8_key_words(&s));
+        d.quantised_query = (int64_t)int8_query_words(&s);
+    }
+    return d;
 }
 
 /* Rows of a task, at most. */
-static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan) {
+static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan,
+                         const struct demand *d) {
     const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
-    const int64_t widened = needs_widening(c) ? plan->tile_keys * (int64_t)plan->v_stride : 0;
+    const int64_t widened = d->widens ? plan->tile_keys * (int64_t)plan->v_stride : 0;
     const int64_t others =
-        plan->tile_keys * key_floats(c) + widened +
-        (plan->tile_keys * 2 + c->p.qk_dim + quantised_query_floats(c)) * ATTN_ROW_BLOCK;
+        plan->tile_keys * d->key_floats + widened +
+        (plan->tile_keys * 2 + c->p.qk_dim + d->quantised_query) * ATTN_ROW_BLOCK;
     const int64_t state_bytes =
         at_most(STATE_BYTES, (SCRATCH_BYTES - others * (int64_t)sizeof(float)) / 2);
-    return at_least(at_most(state_bytes / row_bytes, ROWS_MOST), ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK *
-           ATTN_ROW_BLOCK;
+    if (state_bytes >= row_bytes * ROWS_MOST)
+        return ROWS_MOST / ATTN_ROW_BLOCK * ATTN_ROW_BLOCK;
+    return at_least(state_bytes / row_bytes, ATTN_ROW_BLOCK) / ATTN_ROW_BLOCK * ATTN_ROW_BLOCK;
 }
 
 /* The most rows that one batch and key/value head has. */
@@ -109,7 +103,8 @@ static void cut_rows(const struct attn_checked *c, int64_t n_workers, int64_t ro
         const int64_t wanted = ceil_div(at_most(n_workers, 1 << 20) * TASKS_PER_WORKER, pairs);
         blocks = at_least(blocks, at_most(wanted, rows / ROWS_WORTH_A_TASK));
     }
-    plan->rows_per_task = round_up(ceil_div(rows, at_least(blocks, 1)), ATTN_ROW_BLOCK);
+    plan->rows_per_task =
+        ceil_div(ceil_div(rows, at_least(blocks, 1)), ATTN_ROW_BLOCK) * ATTN_ROW_BLOCK;
     plan->row_tasks = 0;
     if (!c->p.cu_q)
         plan->row_tasks = pairs * ceil_div(rows, plan->rows_per_task);
@@ -127,12 +122,13 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
            plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
         plan->tile_keys /= 2;
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
-    const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan);
+    const struct demand d = demand_of(c);
+    const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan, &d);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
 
     const double key_bytes = (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap *
                              (double)c->p.qk_dim * sizeof(float);
-    plan->packs_late = !needs_widening(c) && key_bytes > CACHED_KEY_BYTES;
+    plan->packs_late = !d.widens && key_bytes > CACHED_KEY_BYTES;
 
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;
@@ -146,18 +142,18 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
     plan->bias_floats = attn_mask_needs_copy(c) ? plan->score_floats : 0;
-    plan->widened_floats = !needs_widening(c)
+    plan->widened_floats = !d.widens
                                ? 0
                                : (size_t)at_least(tile * (int64_t)plan->v_stride,
-                                                  at_most(tile, ATTN_PACK_STEP) * key_floats(c));
+                                                  at_most(tile, ATTN_PACK_STEP) * d.key_floats);
     plan->query_floats =
         c->p.q.type == ATTN_F32 ? 0 : (size_t)round_up(c->p.qk_dim * ATTN_ROW_BLOCK, 16);
-    plan->quantised_floats = (size_t)round_up(quantised_query_floats(c) * ATTN_ROW_BLOCK, 16);
+    plan->quantised_floats = (size_t)round_up(d.quantised_query * ATTN_ROW_BLOCK, 16);
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow((size_t)tile, (size_t)key_floats(c), &plan->packed_floats) ||
+    if (__builtin_mul_overflow((size_t)tile, (size_t)d.key_floats, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
         __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats +
                                    plan->widened_floats + plan->query_floats +
@@ -175,15 +171,15 @@ struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_
                                 int64_t row_task) {
     int64_t b = 0, blocks = blocks_of_batch(c, plan, 0);
     if (!c->p.cu_q) {
-        b = row_task / (blocks * c->p.kv_heads);
-        row_task %= blocks * c->p.kv_heads;
+        b = quotient(row_task, blocks * c->p.kv_heads);
+        row_task -= b * blocks * c->p.kv_heads;
     } else {
         while (row_task >= blocks * c->p.kv_heads) {
             row_task -= blocks * c->p.kv_heads;
             blocks = blocks_of_batch(c, plan, ++b);
         }
     }
-    const int64_t kv_head = blocks == 1 ? row_task : row_task / blocks;
+    const int64_t kv_head = quotient(row_task, blocks);
     const int64_t first = (row_task - kv_head * blocks) * plan->rows_per_task;
     const int64_t n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first);
     const struct attn_rows rows = {
@@ -191,7 +187,8 @@ struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_
         .kv_head = kv_head,
         .first = first,
         .n = n,
-        .keys = attn_visible_to_rows(c, b, first / c->group, (first + n - 1) / c->group),
+        .keys = attn_visible_to_rows(c, b, quotient(first, c->group),
+                                     quotient(first + n - 1, c->group)),
     };
     return rows;
 }

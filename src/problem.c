@@ -58,32 +58,31 @@ static attn_status check_sizes(struct attn_checked *c, struct attn_sentence say)
     return ATTN_OK;
 }
 
-/* The axes that have strides, of the three groups of tensors. */
-struct extents {
-    struct attn_extents query, cache, past;
-};
-
 static inline attn_status check_scales(const char *name, const attn_input *t, const attn_scales *s,
-                                       struct attn_extents e, int64_t features, bool with_data,
-                                       struct attn_sentence say) {
+                                       const struct attn_extents *e, int64_t features,
+                                       bool with_data, struct attn_sentence say) {
     if (t->type != ATTN_I8)
         return ATTN_OK;
     if (s->group < 0)
         return attn_fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative",
                          name, s->group);
     const int64_t n = s->group ? features / s->group + 1 : 1;
-    return attn_check_tensor(name, s->data, e, ATTN_STRIDES(s), n, with_data && features, say);
+    return ATTN_CHECK_TENSOR(name, s, e, n, with_data && features, say);
 }
 
-static attn_status check_past(const attn_problem *p, struct attn_extents past, bool with_data,
-                              struct attn_sentence say) {
+static struct attn_extents past_extents(const attn_problem *p) {
+    return (struct attn_extents){p->batch, p->kv_heads, p->past_cap};
+}
+
+static attn_status check_past(const attn_problem *p, bool with_data, struct attn_sentence say) {
+    const struct attn_extents past = past_extents(p);
     const int64_t d = p->qk_dim, dv = p->v_dim;
     attn_status status;
-    if ((status = attn_check_input("past_k", &p->past_k, past, d, ATTN_I8, with_data, say)) ||
-        (status = attn_check_input("past_v", &p->past_v, past, dv, ATTN_I8, with_data, say)) ||
-        (status = check_scales("past_k_scales", &p->past_k, &p->past_k_scales, past, d, with_data,
+    if ((status = attn_check_input("past_k", &p->past_k, &past, d, ATTN_I8, with_data, say)) ||
+        (status = attn_check_input("past_v", &p->past_v, &past, dv, ATTN_I8, with_data, say)) ||
+        (status = check_scales("past_k_scales", &p->past_k, &p->past_k_scales, &past, d, with_data,
                                say)) ||
-        (status = check_scales("past_v_scales", &p->past_v, &p->past_v_scales, past, dv, with_data,
+        (status = check_scales("past_v_scales", &p->past_v, &p->past_v_scales, &past, dv, with_data,
                                say)))
         return status;
     if (p->past_k.type != p->k.type || p->past_v.type != p->v.type ||
@@ -96,30 +95,30 @@ static attn_status check_past(const attn_problem *p, struct attn_extents past, b
     return ATTN_OK;
 }
 
-static attn_status check_inputs(const attn_problem *p, const struct extents *e, bool with_data,
+static attn_status check_inputs(const attn_problem *p, const struct attn_extents *query,
+                                const struct attn_extents *cache, bool with_data,
                                 struct attn_sentence say) {
     const int64_t d = p->qk_dim, dv = p->v_dim;
     attn_status status;
-    if ((status = attn_check_input("q", &p->q, e->query, d, ATTN_BF16, with_data, say)) ||
-        (status = attn_check_input("k", &p->k, e->cache, d, ATTN_I8, with_data, say)) ||
-        (status = attn_check_input("v", &p->v, e->cache, dv, ATTN_I8, with_data, say)) ||
-        (status = check_scales("k_scales", &p->k, &p->k_scales, e->cache, d, with_data, say)) ||
-        (status = check_scales("v_scales", &p->v, &p->v_scales, e->cache, dv, with_data, say)))
+    if ((status = attn_check_input("q", &p->q, query, d, ATTN_BF16, with_data, say)) ||
+        (status = attn_check_input("k", &p->k, cache, d, ATTN_I8, with_data, say)) ||
+        (status = attn_check_input("v", &p->v, cache, dv, ATTN_I8, with_data, say)) ||
+        (status = check_scales("k_scales", &p->k, &p->k_scales, cache, d, with_data, say)) ||
+        (status = check_scales("v_scales", &p->v, &p->v_scales, cache, dv, with_data, say)))
         return status;
-    return p->past_cap ? check_past(p, e->past, with_data, say) : ATTN_OK;
+    return p->past_cap ? check_past(p, with_data, say) : ATTN_OK;
 }
 
-static attn_status check_outputs(const struct attn_checked *c, const struct extents *e,
+static attn_status check_outputs(const struct attn_checked *c, const struct attn_extents *query,
                                  bool with_data, struct attn_sentence say) {
     const attn_problem *p = &c->p;
     const int64_t keys = c->key_cap;
     attn_status status;
-    if ((status =
-             attn_check_output("out", &p->out, e->query, p->v_dim, ATTN_BF16, with_data, say)) ||
-        (status = attn_check_output("lse", &p->lse, e->query, 1, ATTN_F32, false, say)) ||
-        (status = attn_check_output("weights", &p->weights, e->query, keys, ATTN_F32, false, say)))
+    if ((status = attn_check_output("out", &p->out, query, p->v_dim, ATTN_BF16, with_data, say)) ||
+        (status = attn_check_output("lse", &p->lse, query, 1, ATTN_F32, false, say)) ||
+        (status = attn_check_output("weights", &p->weights, query, keys, ATTN_F32, false, say)))
         return status;
-    return attn_check_output("scores", &p->scores, e->query, keys, ATTN_F32, false, say);
+    return attn_check_output("scores", &p->scores, query, keys, ATTN_F32, false, say);
 }
 
 static attn_status check_pages(const struct attn_checked *c, struct attn_sentence say) {
@@ -286,15 +285,16 @@ static attn_status check_batches(const struct attn_checked *c, struct attn_sente
     return ATTN_OK;
 }
 
-static void drop_unused_strides(attn_problem *p, const struct extents *e) {
-    const struct attn_strides query = attn_used_axes(e->query), cache = attn_used_axes(e->cache);
+static void drop_unused_strides(attn_problem *p, const struct attn_extents *of_query,
+                                const struct attn_extents *of_cache) {
+    const struct attn_extents query = attn_used_axes(*of_query), cache = attn_used_axes(*of_cache);
     ATTN_DROP_UNUSED_STRIDES(&p->q, query);
     ATTN_DROP_UNUSED_STRIDES(&p->k, cache);
     ATTN_DROP_UNUSED_STRIDES(&p->v, cache);
     ATTN_DROP_UNUSED_STRIDES(&p->k_scales, cache);
     ATTN_DROP_UNUSED_STRIDES(&p->v_scales, cache);
     if (p->past_cap) {
-        const struct attn_strides past = attn_used_axes(e->past);
+        const struct attn_extents past = attn_used_axes(past_extents(p));
         ATTN_DROP_UNUSED_STRIDES(&p->past_k, past);
         ATTN_DROP_UNUSED_STRIDES(&p->past_v, past);
         ATTN_DROP_UNUSED_STRIDES(&p->past_k_scales, past);
@@ -304,11 +304,11 @@ static void drop_unused_strides(attn_problem *p, const struct extents *e) {
     ATTN_DROP_UNUSED_STRIDES(&p->lse, query);
     ATTN_DROP_UNUSED_STRIDES(&p->weights, query);
     ATTN_DROP_UNUSED_STRIDES(&p->scores, query);
-    const int64_t batches = -(int64_t)(p->batch > 1); /* not one, as for a ragged query */
+    const int64_t batches = attn_if_used(p->batch); /* not one, as for a ragged query */
     p->pages.stride_batch &= batches;
     p->mask.stride_batch &= batches;
-    p->mask.stride_head &= query.head;
-    p->mask.stride_query &= query.token;
+    p->mask.stride_head &= query.heads;
+    p->mask.stride_query &= query.tokens;
 }
 
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
@@ -324,13 +324,9 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
 
     if ((status = check_sizes(c, say)) || (status = check_pages(c, say)))
         return status;
-    const struct extents extents = {
-        .query = attn_query_extents(p),
-        .cache = attn_cache_extents(p),
-        .past = {p->batch, p->kv_heads, p->past_cap},
-    };
-    if ((status = check_inputs(p, &extents, with_data, say)) ||
-        (status = check_outputs(c, &extents, with_data, say)) ||
+    const struct attn_extents query = attn_query_extents(p), cache = attn_cache_extents(p);
+    if ((status = check_inputs(p, &query, &cache, with_data, say)) ||
+        (status = check_outputs(c, &query, with_data, say)) ||
         (status = check_mask(c, with_data, say)) || (status = check_numbers(p, say)) ||
         (p->cu_q && (status = check_cu_q(p, say))))
         return status;
@@ -339,7 +335,7 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     c->same_keys = !p->causal && c->left < 0 && c->right < 0;
     if ((status = check_batches(c, say)))
         return status;
-    drop_unused_strides(&c->p, &extents);
+    drop_unused_strides(&c->p, &query, &cache);
     c->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
     return ATTN_OK;
 }

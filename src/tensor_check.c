@@ -26,11 +26,11 @@ attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
                          : "ATTN_F32 (0), ATTN_F16 (1), ATTN_BF16 (2) or ATTN_I8 (3)");
 }
 
-static bool has_rows(struct attn_extents e) { return e.batch && e.heads && e.tokens; }
+static bool has_rows(const struct attn_extents *e) { return e->batch && e->heads && e->tokens; }
 
-attn_status attn_fail_tensor(const char *name, const void *data, struct attn_extents e,
-                             struct attn_strides s, int64_t features, bool with_data,
-                             struct attn_sentence say) {
+attn_status attn_fail_tensor(const char *name, const void *data, const struct attn_extents *e,
+                             int64_t stride_batch, int64_t stride_head, int64_t stride_token,
+                             int64_t features, bool with_data, struct attn_sentence say) {
     if (!has_rows(e) || features == 0)
         return ATTN_OK;
     if (with_data && !data)
@@ -39,32 +39,35 @@ attn_status attn_fail_tensor(const char *name, const void *data, struct attn_ext
     return attn_fail(say, ATTN_ERROR_OVERFLOW,
                      "%s reaches beyond the address space: [%" PRId64 ", %" PRId64 ", %" PRId64
                      ", %" PRId64 "] with strides %" PRId64 ", %" PRId64 ", %" PRId64,
-                     name, e.batch, e.heads, e.tokens, features, s.batch, s.head, s.token);
+                     name, e->batch, e->heads, e->tokens, features, stride_batch, stride_head,
+                     stride_token);
 }
 
-attn_status attn_fail_rows(const char *name, struct attn_extents e, struct attn_strides s,
-                           int64_t features, struct attn_sentence say) {
-    if (!has_rows(e))
-        return ATTN_OK;
-    const bool in_batch = !attn_is_apart(e.batch, s.batch, features);
-    const bool in_heads = !attn_is_apart(e.heads, s.head, features);
-    return attn_fail(
-        say, ATTN_ERROR_STRIDE,
-        "%s.stride of %s is %" PRId64 ": its rows of %" PRId64 " elements would share memory", name,
-        in_batch   ? "batch"
-        : in_heads ? "heads"
-                   : "tokens",
-        in_batch   ? s.batch
-        : in_heads ? s.head
-                   : s.token,
-        features);
+static ATTN_COLD attn_status fail_rows(const char *name, const char *axis, int64_t stride,
+                                       int64_t features, struct attn_sentence say) {
+    return attn_fail(say, ATTN_ERROR_STRIDE,
+                     "%s.stride of %s is %" PRId64 ": its rows of %" PRId64
+                     " elements would share memory",
+                     name, axis, stride, features);
 }
 
-attn_status attn_check_written(const char *name, const attn_output *t, struct attn_extents e,
+/* Whether the rows along an axis share an element. */
+static bool is_shared(int64_t size, int64_t stride, int64_t features) {
+    return size > 1 && stride < features && stride > -features;
+}
+
+attn_status attn_check_written(const char *name, const attn_output *t, const struct attn_extents *e,
                                int64_t features, bool is_required, struct attn_sentence say) {
-    const struct attn_strides s = ATTN_STRIDES(t);
-    const attn_status status = attn_check_tensor(name, t->data, e, s, features, is_required, say);
-    return status ? status : attn_check_rows_apart(name, e, s, features, say);
+    const attn_status status = ATTN_CHECK_TENSOR(name, t, e, features, is_required, say);
+    if (status)
+        return status;
+    if (is_shared(e->batch, t->stride_batch, features) && has_rows(e))
+        return fail_rows(name, "batch", t->stride_batch, features, say);
+    if (is_shared(e->heads, t->stride_head, features) && has_rows(e))
+        return fail_rows(name, "heads", t->stride_head, features, say);
+    if (is_shared(e->tokens, t->stride_token, features) && has_rows(e))
+        return fail_rows(name, "tokens", t->stride_token, features, say);
+    return ATTN_OK;
 }
 
 static ATTN_COLD attn_status take_other_version(void *to, size_t known, const void *given,

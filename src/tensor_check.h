@@ -22,15 +22,10 @@
 ATTN_COLD ATTN_SAYS(3, 4) attn_status
     attn_fail(struct attn_sentence sentence, attn_status status, const char *format, ...);
 
-/* Sizes of the three axes that have strides, and their strides; the features are contiguous. */
+/* Sizes of the three axes that have strides; the features are contiguous. */
 struct attn_extents {
     int64_t batch, heads, tokens;
 };
-struct attn_strides {
-    int64_t batch, head, token;
-};
-#define ATTN_STRIDES(t)                                                                            \
-    ((struct attn_strides){(t)->stride_batch, (t)->stride_head, (t)->stride_token})
 
 /* Of the query side, where a ragged batch has one of all its tokens, and of the cache, which has
  * pages for batches if it is paged. */
@@ -49,13 +44,10 @@ ATTN_COLD attn_status attn_fail_type(const char *name, attn_type type, attn_type
                                      struct attn_sentence say);
 
 /* For a tensor that is null or reaches too far: ATTN_OK if it has no element. */
-ATTN_COLD attn_status attn_fail_tensor(const char *name, const void *data, struct attn_extents e,
-                                       struct attn_strides s, int64_t features, bool with_data,
-                                       struct attn_sentence say);
-
-/* For rows that share memory: ATTN_OK if there is none. */
-ATTN_COLD attn_status attn_fail_rows(const char *name, struct attn_extents e, struct attn_strides s,
-                                     int64_t features, struct attn_sentence say);
+ATTN_COLD attn_status attn_fail_tensor(const char *name, const void *data,
+                                       const struct attn_extents *e, int64_t stride_batch,
+                                       int64_t stride_head, int64_t stride_token, int64_t features,
+                                       bool with_data, struct attn_sentence say);
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
@@ -77,49 +69,48 @@ static inline bool attn_add_axis(int64_t size, int64_t stride, uint64_t *reach) 
 
 /* Every address of a tensor must be within PTRDIFF_MAX bytes of its base. */
 static inline bool attn_is_near(uint64_t reach) { return reach <= PTRDIFF_MAX / sizeof(float); }
+static inline bool attn_is_within_reach(const struct attn_extents *e, int64_t stride_batch,
+                                        int64_t stride_head, int64_t stride_token,
+                                        int64_t features) {
+    uint64_t reach = (uint64_t)features;
+    return attn_add_axis(e->batch, stride_batch, &reach) &&
+           attn_add_axis(e->heads, stride_head, &reach) &&
+           attn_add_axis(e->tokens, stride_token, &reach) && attn_is_near(reach);
+}
 
+/* t: of any type that has data and strides. */
+#define ATTN_CHECK_TENSOR(name, t, e, features, with_data, say)                                    \
+    attn_check_tensor(name, (t)->data, e, (t)->stride_batch, (t)->stride_head, (t)->stride_token,  \
+                      features, with_data, say)
 static inline attn_status attn_check_tensor(const char *name, const void *data,
-                                            struct attn_extents e, struct attn_strides s,
+                                            const struct attn_extents *e, int64_t stride_batch,
+                                            int64_t stride_head, int64_t stride_token,
                                             int64_t features, bool with_data,
                                             struct attn_sentence say) {
-    uint64_t reach = (uint64_t)features;
-    if ((data || !with_data) && attn_add_axis(e.batch, s.batch, &reach) &&
-        attn_add_axis(e.heads, s.head, &reach) && attn_add_axis(e.tokens, s.token, &reach) &&
-        attn_is_near(reach))
+    if ((data || !with_data) &&
+        attn_is_within_reach(e, stride_batch, stride_head, stride_token, features))
         return ATTN_OK;
-    return attn_fail_tensor(name, data, e, s, features, with_data, say);
-}
-
-/* Whether the rows along an axis share no element. */
-static inline bool attn_is_apart(int64_t size, int64_t stride, int64_t features) {
-    return size <= 1 || stride >= features || stride <= -features;
-}
-
-/* Rows of an output that share an element would be written by several tasks. */
-static inline attn_status attn_check_rows_apart(const char *name, struct attn_extents e,
-                                                struct attn_strides s, int64_t features,
-                                                struct attn_sentence say) {
-    if (attn_is_apart(e.batch, s.batch, features) && attn_is_apart(e.heads, s.head, features) &&
-        attn_is_apart(e.tokens, s.token, features))
-        return ATTN_OK;
-    return attn_fail_rows(name, e, s, features, say);
+    return attn_fail_tensor(name, data, e, stride_batch, stride_head, stride_token, features,
+                            with_data, say);
 }
 
 static inline attn_status attn_check_input(const char *name, const attn_input *t,
-                                           struct attn_extents e, int64_t features, attn_type last,
-                                           bool with_data, struct attn_sentence say) {
+                                           const struct attn_extents *e, int64_t features,
+                                           attn_type last, bool with_data,
+                                           struct attn_sentence say) {
     const attn_status status = attn_check_type(name, t->type, last, say);
-    return status ? status
-                  : attn_check_tensor(name, t->data, e, ATTN_STRIDES(t), features, with_data, say);
+    return status ? status : ATTN_CHECK_TENSOR(name, t, e, features, with_data, say);
 }
 
-/* The strides of an output that is there, or must be. */
-attn_status attn_check_written(const char *name, const attn_output *t, struct attn_extents e,
+/* The strides of an output that is there, or must be. Rows that share an element would be written by
+ * several tasks. */
+attn_status attn_check_written(const char *name, const attn_output *t, const struct attn_extents *e,
                                int64_t features, bool is_required, struct attn_sentence say);
 
 static inline attn_status attn_check_output(const char *name, const attn_output *t,
-                                            struct attn_extents e, int64_t features, attn_type last,
-                                            bool is_required, struct attn_sentence say) {
+                                            const struct attn_extents *e, int64_t features,
+                                            attn_type last, bool is_required,
+                                            struct attn_sentence say) {
     const attn_status status = attn_check_type(name, t->type, last, say);
     return status || (!t->data && !is_required)
                ? status
@@ -136,12 +127,13 @@ attn_status attn_take_struct(void *to, size_t known, const void *given, size_t l
 
 /* The stride of an axis of size 1 may be anything: nobody may compute with it. It becomes 0, by a
  * bitwise and with all ones for an axis that is used and 0 for one that is not. */
-static inline struct attn_strides attn_used_axes(struct attn_extents e) {
-    return (struct attn_strides){-(int64_t)(e.batch > 1), -(int64_t)(e.heads > 1),
-                                 -(int64_t)(e.tokens > 1)};
+static inline int64_t attn_if_used(int64_t size) { return -(int64_t)(size > 1); }
+static inline struct attn_extents attn_used_axes(struct attn_extents e) {
+    return (struct attn_extents){attn_if_used(e.batch), attn_if_used(e.heads),
+                                 attn_if_used(e.tokens)};
 }
 #define ATTN_DROP_UNUSED_STRIDES(t, used)                                                          \
-    ((void)((t)->stride_batch &= (used).batch, (t)->stride_head &= (used).head,                    \
-            (t)->stride_token &= (used).token))
+    ((void)((t)->stride_batch &= (used).batch, (t)->stride_head &= (used).heads,                   \
+            (t)->stride_token &= (used).tokens))
 
 #endif
