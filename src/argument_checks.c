@@ -78,11 +78,11 @@ attn_status attn_append_check(const struct attn_append_arguments *a) {
     attn_status status;
     if ((status = attn_check_type("tokens", a->tokens->type, ATTN_BF16, none)) ||
         (status = attn_check_type("cache", cache->type, ATTN_I8, none)) ||
-        (status = ATTN_CHECK_TENSOR("tokens", a->tokens, &tokens, a->dim, true, none)) ||
-        (status = attn_check_written("cache", &rows, &places, a->dim, true, none)))
+        (status = attn_check_input("tokens", a->tokens, &tokens, a->dim, ATTN_BF16, true, none)) ||
+        (status = attn_check_output("cache", &rows, &places, a->dim, ATTN_I8, true, none)))
         return status;
     if (cache->type == ATTN_I8 && a->dim &&
-        (status = attn_check_written("scales", &scales, &places, groups, true, none)))
+        (status = attn_check_output("scales", &scales, &places, groups, ATTN_F32, true, none)))
         return status;
     for (int64_t i = 0; i < a->n; i++)
         if (a->slots[i] >= 0 && a->slots[i] / cache->page_len >= cache->n_pages)

@@ -47,7 +47,7 @@ static attn_status check_sizes(struct attn_checked *c, struct attn_sentence say)
     int64_t rows;
     if (__builtin_mul_overflow(p->batch, p->q_heads, &rows) ||
         __builtin_mul_overflow(rows, p->q_len, &rows) || rows > INT64_MAX / 2 ||
-        p->qk_dim > INT32_MAX || p->v_dim > INT32_MAX ||
+        (p->qk_dim | p->v_dim) > INT32_MAX ||
         __builtin_add_overflow(p->past_cap, p->kv_cap, &c->key_cap))
         return attn_fail(
             say, ATTN_ERROR_OVERFLOW,
@@ -67,7 +67,8 @@ static inline attn_status check_scales(const char *name, const attn_input *t, co
         return attn_fail(say, ATTN_ERROR_SIZE, "%s.group is %" PRId64 "; it cannot be negative",
                          name, s->group);
     const int64_t n = s->group ? features / s->group + 1 : 1;
-    return ATTN_CHECK_TENSOR(name, s, e, n, with_data && features, say);
+    const attn_input scales = {s->data, ATTN_F32, s->stride_batch, s->stride_head, s->stride_token};
+    return attn_check_input(name, &scales, e, n, ATTN_F32, with_data && features, say);
 }
 
 static struct attn_extents past_extents(const attn_problem *p) {
@@ -195,7 +196,7 @@ static attn_status check_numbers(const attn_problem *p, struct attn_sentence say
     if (p->scale && !isfinite(*p->scale))
         return attn_fail(say, ATTN_ERROR_PARAMETER, "scale is %g; it must be finite",
                          (double)*p->scale);
-    if (!isfinite(p->softcap) || p->softcap < 0)
+    if (!(p->softcap >= 0 && p->softcap < INFINITY))
         return attn_fail(say, ATTN_ERROR_PARAMETER,
                          "softcap is %g; it must be finite and not negative", (double)p->softcap);
     if (p->causal != 0 && p->causal != 1)
@@ -213,9 +214,11 @@ static attn_status check_numbers(const attn_problem *p, struct attn_sentence say
         if (!isfinite(p->alibi[h]))
             return attn_fail(say, ATTN_ERROR_PARAMETER,
                              "alibi[%" PRId64 "] is %g; it must be finite", h, (double)p->alibi[h]);
-    if (p->align == ATTN_ALIGN_EXPLICIT && !p->offset && p->batch > 0)
-        return attn_fail(say, ATTN_ERROR_NULL, "align is ATTN_ALIGN_EXPLICIT, but offset is null");
-    if (p->align != ATTN_ALIGN_EXPLICIT && p->offset)
+    if (p->align == ATTN_ALIGN_EXPLICIT) {
+        if (!p->offset && p->batch > 0)
+            return attn_fail(say, ATTN_ERROR_NULL,
+                             "align is ATTN_ALIGN_EXPLICIT, but offset is null");
+    } else if (p->offset)
         return attn_fail(say, ATTN_ERROR_ALIGNMENT,
                          "offset is given, but align is %d, not ATTN_ALIGN_EXPLICIT",
                          (int)p->align);

@@ -26,47 +26,60 @@ attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
                          : "ATTN_F32 (0), ATTN_F16 (1), ATTN_BF16 (2) or ATTN_I8 (3)");
 }
 
-static bool has_rows(const struct attn_extents *e) { return e->batch && e->heads && e->tokens; }
-
-attn_status attn_fail_tensor(const char *name, const void *data, const struct attn_extents *e,
-                             int64_t stride_batch, int64_t stride_head, int64_t stride_token,
-                             int64_t features, bool with_data, struct attn_sentence say) {
-    if (!has_rows(e) || features == 0)
-        return ATTN_OK;
-    if (with_data && !data)
-        return attn_fail(say, ATTN_ERROR_NULL, "%s.data is null, but the tensor is not empty",
-                         name);
-    return attn_fail(say, ATTN_ERROR_OVERFLOW,
-                     "%s reaches beyond the address space: [%" PRId64 ", %" PRId64 ", %" PRId64
-                     ", %" PRId64 "] with strides %" PRId64 ", %" PRId64 ", %" PRId64,
-                     name, e->batch, e->heads, e->tokens, features, stride_batch, stride_head,
-                     stride_token);
-}
-
-static ATTN_COLD attn_status fail_rows(const char *name, const char *axis, int64_t stride,
-                                       int64_t features, struct attn_sentence say) {
-    return attn_fail(say, ATTN_ERROR_STRIDE,
-                     "%s.stride of %s is %" PRId64 ": its rows of %" PRId64
-                     " elements would share memory",
-                     name, axis, stride, features);
-}
-
-/* Whether the rows along an axis share an element. */
+/* Whether rows along an axis share an element. */
 static bool is_shared(int64_t size, int64_t stride, int64_t features) {
     return size > 1 && stride < features && stride > -features;
 }
 
-attn_status attn_check_written(const char *name, const attn_output *t, const struct attn_extents *e,
-                               int64_t features, bool is_required, struct attn_sentence say) {
-    const attn_status status = ATTN_CHECK_TENSOR(name, t, e, features, is_required, say);
-    if (status)
+bool attn_is_writable(const attn_output *t, const struct attn_extents *e, int64_t features) {
+    return attn_is_within_reach(e, t->stride_batch, t->stride_head, t->stride_token, features) &&
+           !is_shared(e->batch, t->stride_batch, features) &&
+           !is_shared(e->heads, t->stride_head, features) &&
+           !is_shared(e->tokens, t->stride_token, features);
+}
+
+static bool has_rows(const struct attn_extents *e) { return e->batch && e->heads && e->tokens; }
+
+attn_status attn_fail_input(const char *name, const attn_input *t, const struct attn_extents *e,
+                            int64_t features, attn_type last, bool with_data,
+                            struct attn_sentence say) {
+    if (!attn_is_type(t->type, last))
+        return attn_fail_type(name, t->type, last, say);
+    if (!has_rows(e) || features == 0)
+        return ATTN_OK;
+    if (with_data && !t->data)
+        return attn_fail(say, ATTN_ERROR_NULL, "%s.data is null, but the tensor is not empty",
+                         name);
+    if (attn_is_within_reach(e, t->stride_batch, t->stride_head, t->stride_token, features))
+        return ATTN_OK;
+    return attn_fail(say, ATTN_ERROR_OVERFLOW,
+                     "%s reaches beyond the address space: [%" PRId64 ", %" PRId64 ", %" PRId64
+                     ", %" PRId64 "] with strides %" PRId64 ", %" PRId64 ", %" PRId64,
+                     name, e->batch, e->heads, e->tokens, features, t->stride_batch, t->stride_head,
+                     t->stride_token);
+}
+
+attn_status attn_fail_output(const char *name, const attn_output *t, const struct attn_extents *e,
+                             int64_t features, attn_type last, bool is_required,
+                             struct attn_sentence say) {
+    const attn_input as_input = {t->data, t->type, t->stride_batch, t->stride_head,
+                                 t->stride_token};
+    const attn_status status =
+        attn_fail_input(name, &as_input, e, features, last, is_required, say);
+    if (status || !has_rows(e))
         return status;
-    if (is_shared(e->batch, t->stride_batch, features) && has_rows(e))
-        return fail_rows(name, "batch", t->stride_batch, features, say);
-    if (is_shared(e->heads, t->stride_head, features) && has_rows(e))
-        return fail_rows(name, "heads", t->stride_head, features, say);
-    if (is_shared(e->tokens, t->stride_token, features) && has_rows(e))
-        return fail_rows(name, "tokens", t->stride_token, features, say);
+    const struct {
+        const char *name;
+        int64_t size, stride;
+    } axes[] = {{"batch", e->batch, t->stride_batch},
+                {"heads", e->heads, t->stride_head},
+                {"tokens", e->tokens, t->stride_token}};
+    for (int i = 0; i < 3; i++)
+        if (is_shared(axes[i].size, axes[i].stride, features))
+            return attn_fail(say, ATTN_ERROR_STRIDE,
+                             "%s.stride of %s is %" PRId64 ": its rows of %" PRId64
+                             " elements would share memory",
+                             name, axes[i].name, axes[i].stride, features);
     return ATTN_OK;
 }
 

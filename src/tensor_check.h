@@ -40,21 +40,26 @@ static inline struct attn_extents attn_cache_extents(const attn_problem *p) {
 
 /* ---- What is wrong --------------------------------------------------------------------------- */
 
+/* For what the checks below find: the sentence and the error; or ATTN_OK, for a tensor without an
+ * element may be null, and its strides anything. */
 ATTN_COLD attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
                                      struct attn_sentence say);
-
-/* For a tensor that is null or reaches too far: ATTN_OK if it has no element. */
-ATTN_COLD attn_status attn_fail_tensor(const char *name, const void *data,
-                                       const struct attn_extents *e, int64_t stride_batch,
-                                       int64_t stride_head, int64_t stride_token, int64_t features,
-                                       bool with_data, struct attn_sentence say);
+ATTN_COLD attn_status attn_fail_input(const char *name, const attn_input *t,
+                                      const struct attn_extents *e, int64_t features,
+                                      attn_type last, bool with_data, struct attn_sentence say);
+ATTN_COLD attn_status attn_fail_output(const char *name, const attn_output *t,
+                                       const struct attn_extents *e, int64_t features,
+                                       attn_type last, bool is_required, struct attn_sentence say);
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
 /* last: the last type, in the order of attn_type, that the tensor may have. */
+static inline bool attn_is_type(attn_type type, attn_type last) {
+    return (unsigned)type <= (unsigned)last;
+}
 static inline attn_status attn_check_type(const char *name, attn_type type, attn_type last,
                                           struct attn_sentence say) {
-    return (unsigned)type <= (unsigned)last ? ATTN_OK : attn_fail_type(name, type, last, say);
+    return attn_is_type(type, last) ? ATTN_OK : attn_fail_type(name, type, last, say);
 }
 
 /* Adds what an axis reaches, in elements; false if that overflows. */
@@ -78,43 +83,32 @@ static inline bool attn_is_within_reach(const struct attn_extents *e, int64_t st
            attn_add_axis(e->tokens, stride_token, &reach) && attn_is_near(reach);
 }
 
-/* t: of any type that has data and strides. */
-#define ATTN_CHECK_TENSOR(name, t, e, features, with_data, say)                                    \
-    attn_check_tensor(name, (t)->data, e, (t)->stride_batch, (t)->stride_head, (t)->stride_token,  \
-                      features, with_data, say)
-static inline attn_status attn_check_tensor(const char *name, const void *data,
-                                            const struct attn_extents *e, int64_t stride_batch,
-                                            int64_t stride_head, int64_t stride_token,
-                                            int64_t features, bool with_data,
-                                            struct attn_sentence say) {
-    if ((data || !with_data) &&
-        attn_is_within_reach(e, stride_batch, stride_head, stride_token, features))
-        return ATTN_OK;
-    return attn_fail_tensor(name, data, e, stride_batch, stride_head, stride_token, features,
-                            with_data, say);
+static inline bool attn_is_good_input(const attn_input *t, const struct attn_extents *e,
+                                      int64_t features, attn_type last, bool with_data) {
+    return attn_is_type(t->type, last) && (t->data || !with_data) &&
+           attn_is_within_reach(e, t->stride_batch, t->stride_head, t->stride_token, features);
 }
-
 static inline attn_status attn_check_input(const char *name, const attn_input *t,
                                            const struct attn_extents *e, int64_t features,
                                            attn_type last, bool with_data,
                                            struct attn_sentence say) {
-    const attn_status status = attn_check_type(name, t->type, last, say);
-    return status ? status : ATTN_CHECK_TENSOR(name, t, e, features, with_data, say);
+    return attn_is_good_input(t, e, features, last, with_data)
+               ? ATTN_OK
+               : attn_fail_input(name, t, e, features, last, with_data, say);
 }
 
-/* The strides of an output that is there, or must be. Rows that share an element would be written by
- * several tasks. */
-attn_status attn_check_written(const char *name, const attn_output *t, const struct attn_extents *e,
-                               int64_t features, bool is_required, struct attn_sentence say);
+/* Whether an output is within reach and no two of its rows share an element, which several tasks
+ * would then write. */
+bool attn_is_writable(const attn_output *t, const struct attn_extents *e, int64_t features);
 
+/* An output that is not required may be null, and its strides then anything. */
 static inline attn_status attn_check_output(const char *name, const attn_output *t,
                                             const struct attn_extents *e, int64_t features,
                                             attn_type last, bool is_required,
                                             struct attn_sentence say) {
-    const attn_status status = attn_check_type(name, t->type, last, say);
-    return status || (!t->data && !is_required)
-               ? status
-               : attn_check_written(name, t, e, features, is_required, say);
+    const bool is_good =
+        attn_is_type(t->type, last) && (t->data ? attn_is_writable(t, e, features) : !is_required);
+    return is_good ? ATTN_OK : attn_fail_output(name, t, e, features, last, is_required, say);
 }
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
