@@ -27,10 +27,9 @@ static attn_status check_executor(const attn_executor *executor) {
 
 static attn_status prepare(const attn_problem *problem, const attn_executor *executor,
                            struct call *call) {
-    const struct attn_sentence none = {0};
     attn_status status = check_executor(executor);
     if (status == ATTN_OK)
-        status = attn_problem_check(problem, true, &call->checked, none);
+        status = attn_problem_check(problem, true, &call->checked, NULL);
     if (status == ATTN_OK && !call->checked.no_output)
         status = attn_plan_make(&call->checked, executor ? executor->n_workers : 1, &call->plan);
     if (status == ATTN_OK && !(call->kernels = attn_kernels_in_use()))
@@ -73,8 +72,7 @@ attn_status attn_workspace_size(const attn_problem *problem, size_t n_workers, s
         return ATTN_ERROR_EXECUTOR;
     struct attn_checked checked;
     struct attn_plan plan;
-    const struct attn_sentence none = {0};
-    attn_status status = attn_problem_check(problem, false, &checked, none);
+    attn_status status = attn_problem_check(problem, false, &checked, NULL);
     if (status != ATTN_OK || checked.no_output)
         return status;
     if ((status = attn_plan_make(&checked, n_workers, &plan)) == ATTN_OK)
@@ -94,9 +92,8 @@ struct backward_call {
 
 static attn_status prepare_backward(const attn_problem *problem, const attn_gradient *gradient,
                                     const attn_executor *executor, struct backward_call *call) {
-    const struct attn_sentence none = {0};
     attn_status status = check_executor(executor);
-    if (status != ATTN_OK || (status = attn_problem_check(problem, true, &call->checked, none)) ||
+    if (status != ATTN_OK || (status = attn_problem_check(problem, true, &call->checked, NULL)) ||
         (status = attn_gradient_check(&call->checked, gradient, true, &call->gradient)))
         return status;
     if (!call->checked.no_output)
@@ -145,8 +142,7 @@ attn_status attn_backward_workspace_size(const attn_problem *problem, const attn
     if (n_workers < 1)
         return ATTN_ERROR_EXECUTOR;
     struct backward_call call;
-    const struct attn_sentence none = {0};
-    attn_status status = attn_problem_check(problem, false, &call.checked, none);
+    attn_status status = attn_problem_check(problem, false, &call.checked, NULL);
     if (status != ATTN_OK ||
         (status = attn_gradient_check(&call.checked, gradient, false, &call.gradient)) ||
         call.checked.no_output)
@@ -179,7 +175,7 @@ attn_status attn_check(const attn_problem *problem, char *buffer, size_t size) {
     const struct attn_sentence sentence = {buffer, size};
     if (buffer && size)
         buffer[0] = '\0';
-    attn_status status = attn_problem_check(problem, true, &checked, sentence);
+    attn_status status = attn_problem_check(problem, true, &checked, &sentence);
     if (status != ATTN_OK)
         return status;
     if (!checked.no_output)

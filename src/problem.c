@@ -10,7 +10,7 @@
 #include "tensor_check.h"
 #include "visible.h"
 
-static ATTN_COLD attn_status fail_negative(const attn_problem *p, struct attn_sentence say) {
+static ATTN_COLD attn_status fail_negative(const attn_problem *p, const struct attn_sentence *say) {
     const struct {
         const char *name;
         int64_t size;
@@ -27,7 +27,7 @@ static ATTN_COLD attn_status fail_negative(const attn_problem *p, struct attn_se
 }
 
 /* Also sets what follows from the sizes. */
-static attn_status check_sizes(struct attn_checked *c, struct attn_sentence say) {
+static attn_status check_sizes(struct attn_checked *c, const struct attn_sentence *say) {
     const attn_problem *p = &c->p;
     /* The sign of a bitwise or: whether any of them is negative. */
     if ((p->batch | p->q_heads | p->kv_heads | p->q_len | p->kv_cap | p->qk_dim | p->v_dim |
@@ -60,7 +60,7 @@ static attn_status check_sizes(struct attn_checked *c, struct attn_sentence say)
 
 static inline attn_status check_scales(const char *name, const attn_input *t, const attn_scales *s,
                                        const struct attn_extents *e, int64_t features,
-                                       bool with_data, struct attn_sentence say) {
+                                       bool with_data, const struct attn_sentence *say) {
     if (t->type != ATTN_I8)
         return ATTN_OK;
     if (s->group < 0)
@@ -75,7 +75,8 @@ static struct attn_extents past_extents(const attn_problem *p) {
     return (struct attn_extents){p->batch, p->kv_heads, p->past_cap};
 }
 
-static attn_status check_past(const attn_problem *p, bool with_data, struct attn_sentence say) {
+static attn_status check_past(const attn_problem *p, bool with_data,
+                              const struct attn_sentence *say) {
     const struct attn_extents past = past_extents(p);
     const int64_t d = p->qk_dim, dv = p->v_dim;
     attn_status status;
@@ -98,7 +99,7 @@ static attn_status check_past(const attn_problem *p, bool with_data, struct attn
 
 static attn_status check_inputs(const attn_problem *p, const struct attn_extents *query,
                                 const struct attn_extents *cache, bool with_data,
-                                struct attn_sentence say) {
+                                const struct attn_sentence *say) {
     const int64_t d = p->qk_dim, dv = p->v_dim;
     attn_status status;
     if ((status = attn_check_input("q", &p->q, query, d, ATTN_BF16, with_data, say)) ||
@@ -111,7 +112,7 @@ static attn_status check_inputs(const attn_problem *p, const struct attn_extents
 }
 
 static attn_status check_outputs(const struct attn_checked *c, const struct attn_extents *query,
-                                 bool with_data, struct attn_sentence say) {
+                                 bool with_data, const struct attn_sentence *say) {
     const attn_problem *p = &c->p;
     const int64_t keys = c->key_cap;
     attn_status status;
@@ -122,7 +123,7 @@ static attn_status check_outputs(const struct attn_checked *c, const struct attn
     return attn_check_output("scores", &p->scores, query, keys, ATTN_F32, false, say);
 }
 
-static attn_status check_pages(const struct attn_checked *c, struct attn_sentence say) {
+static attn_status check_pages(const struct attn_checked *c, const struct attn_sentence *say) {
     const attn_pages *pages = &c->p.pages;
     if (!pages->table)
         return ATTN_OK;
@@ -140,7 +141,7 @@ static attn_status check_pages(const struct attn_checked *c, struct attn_sentenc
 }
 
 static attn_status check_mask(const struct attn_checked *c, bool with_data,
-                              struct attn_sentence say) {
+                              const struct attn_sentence *say) {
     const attn_mask *mask = &c->p.mask;
     if ((int)mask->type < ATTN_MASK_NONE || (int)mask->type > ATTN_MASK_BITS)
         return attn_fail(say, ATTN_ERROR_PARAMETER, "mask.type is %d; see attn_mask_type",
@@ -179,7 +180,7 @@ static attn_status check_mask(const struct attn_checked *c, bool with_data,
     return ATTN_OK;
 }
 
-static attn_status check_cu_q(const attn_problem *p, struct attn_sentence say) {
+static attn_status check_cu_q(const attn_problem *p, const struct attn_sentence *say) {
     for (int64_t b = 0; b <= p->batch; b++) {
         const int64_t least = b ? p->cu_q[b - 1] : 0;
         const int64_t most = b ? p->q_len : 0;
@@ -192,7 +193,7 @@ static attn_status check_cu_q(const attn_problem *p, struct attn_sentence say) {
     return ATTN_OK;
 }
 
-static attn_status check_numbers(const attn_problem *p, struct attn_sentence say) {
+static attn_status check_numbers(const attn_problem *p, const struct attn_sentence *say) {
     if (p->scale && !isfinite(*p->scale))
         return attn_fail(say, ATTN_ERROR_PARAMETER, "scale is %g; it must be finite",
                          (double)*p->scale);
@@ -226,9 +227,10 @@ static attn_status check_numbers(const attn_problem *p, struct attn_sentence say
 }
 
 /* The pages that some row of batch b sees: those of the keys in use, before a mask is looked at. */
-static attn_status check_table(const struct attn_checked *c, int64_t b, int64_t rows,
-                               struct attn_sentence say) {
+static attn_status check_table(const struct attn_checked *c, int64_t b,
+                               const struct attn_sentence *say) {
     const attn_pages *pages = &c->p.pages;
+    const int64_t rows = attn_query_count(c, b);
     if (rows == 0)
         return ATTN_OK;
     struct attn_key_range seen = attn_visible_to_rows(c, b, 0, rows - 1);
@@ -246,37 +248,49 @@ static attn_status check_table(const struct attn_checked *c, int64_t b, int64_t 
     return ATTN_OK;
 }
 
-static attn_status check_batch(const struct attn_checked *c, int64_t b, struct attn_sentence say) {
+/* Whether positions among the keys matter in batch b and nobody said where query row 0 stands. */
+static attn_status check_alignment(const struct attn_checked *c, int64_t b,
+                                   const struct attn_sentence *say) {
+    const int64_t rows = attn_query_count(c, b), keys = attn_key_count(c, b);
+    if (rows == 0 || rows == keys)
+        return ATTN_OK;
+    return attn_fail(say, ATTN_ERROR_ALIGNMENT,
+                     "%s with %" PRId64 " query rows and %" PRId64 " keys in batch %" PRId64
+                     ": pick an alignment (top-left, bottom-right or explicit offsets)",
+                     c->p.causal  ? "causal"
+                     : c->p.alibi ? "alibi"
+                                  : "a window",
+                     rows, keys, b);
+}
+
+static attn_status check_batch(const struct attn_checked *c, int64_t b,
+                               const struct attn_sentence *say) {
     const attn_problem *p = &c->p;
-    const int64_t past = attn_past_len(c, b);
-    if (past < 0 || past > p->past_cap)
+    if (p->past_len && (p->past_len[b] < 0 || p->past_len[b] > p->past_cap))
         return attn_fail(say, ATTN_ERROR_PAST_LEN,
                          "past_len[%" PRId64 "] is %" PRId64
                          "; it must be in 0 .. past_cap = %" PRId64,
-                         b, past, p->past_cap);
-    const int64_t keys = attn_key_count(c, b), rows = attn_query_count(c, b);
-    if (keys < 0 || keys > past + p->kv_cap)
+                         b, p->past_len[b], p->past_cap);
+    if (p->kv_len && (p->kv_len[b] < 0 || p->kv_len[b] > attn_past_len(c, b) + p->kv_cap))
         return attn_fail(say, ATTN_ERROR_KV_LEN,
                          "kv_len[%" PRId64 "] is %" PRId64 "; it must be in 0 .. %s = %" PRId64, b,
-                         keys, p->past_cap ? "past_len + kv_cap" : "kv_cap", past + p->kv_cap);
-    if (p->align == ATTN_ALIGN_UNSET && rows > 0 && keys != rows && (!c->same_keys || p->alibi))
-        return attn_fail(say, ATTN_ERROR_ALIGNMENT,
-                         "%s with %" PRId64 " query rows and %" PRId64 " keys in batch %" PRId64
-                         ": pick an alignment (top-left, bottom-right or explicit offsets)",
-                         p->causal  ? "causal"
-                         : p->alibi ? "alibi"
-                                    : "a window",
-                         rows, keys, b);
+                         p->kv_len[b], p->past_cap ? "past_len + kv_cap" : "kv_cap",
+                         attn_past_len(c, b) + p->kv_cap);
+    if (p->align == ATTN_ALIGN_UNSET && (!c->same_keys || p->alibi)) {
+        const attn_status status = check_alignment(c, b, say);
+        if (status != ATTN_OK)
+            return status;
+    }
     if (p->align == ATTN_ALIGN_EXPLICIT &&
         (p->offset[b] > INT64_C(1) << 62 || p->offset[b] < -(INT64_C(1) << 62)))
         return attn_fail(say, ATTN_ERROR_OVERFLOW,
                          "offset[%" PRId64 "] is %" PRId64 "; its magnitude may be at most 2^62", b,
                          p->offset[b]);
-    return p->pages.table ? check_table(c, b, rows, say) : ATTN_OK;
+    return p->pages.table ? check_table(c, b, say) : ATTN_OK;
 }
 
 /* What each batch has of its own; where none has, the first speaks for all. */
-static attn_status check_batches(const struct attn_checked *c, struct attn_sentence say) {
+static attn_status check_batches(const struct attn_checked *c, const struct attn_sentence *say) {
     const attn_problem *p = &c->p;
     const bool differ = p->past_len || p->kv_len || p->offset || p->cu_q || p->pages.table;
     const int64_t batches = c->no_output ? 0 : differ ? p->batch : 1;
@@ -315,7 +329,7 @@ static void drop_unused_strides(attn_problem *p, const struct attn_extents *of_q
 }
 
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
-                               struct attn_checked *checked, struct attn_sentence say) {
+                               struct attn_checked *checked, const struct attn_sentence *say) {
     if (!problem)
         return attn_fail(say, ATTN_ERROR_NULL, "problem is null");
     enum { SMALLEST = offsetof(attn_problem, mask) }; /* version 0.1 ended here */
@@ -339,6 +353,6 @@ attn_status attn_problem_check(const attn_problem *problem, bool with_data,
     if ((status = check_batches(c, say)))
         return status;
     drop_unused_strides(&c->p, &query, &cache);
-    c->scale = p->scale ? *p->scale : (float)(1.0 / sqrt((double)p->qk_dim));
+    c->scale = __builtin_expect(!p->scale, 1) ? (float)(1.0 / sqrt((double)p->qk_dim)) : *p->scale;
     return ATTN_OK;
 }

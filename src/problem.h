@@ -24,10 +24,10 @@ struct attn_sentence {
     size_t size;
 };
 
-/* Fills *checked from problem, or says what is wrong. with_data: null tensors are an error where
- * they are not empty. */
+/* Fills *checked from problem, or says what is wrong, where sentence is not null. with_data: null
+ * tensors are an error where they are not empty. */
 attn_status attn_problem_check(const attn_problem *problem, bool with_data,
-                               struct attn_checked *checked, struct attn_sentence sentence);
+                               struct attn_checked *checked, const struct attn_sentence *sentence);
 
 /* The checked gradient of a checked problem, likewise of this version's size. */
 attn_status attn_gradient_check(const struct attn_checked *problem, const attn_gradient *gradient,

@@ -7,18 +7,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-attn_status attn_fail(struct attn_sentence sentence, attn_status status, const char *format, ...) {
-    if (sentence.buffer && sentence.size) {
+attn_status attn_fail(const struct attn_sentence *say, attn_status status, const char *format,
+                      ...) {
+    if (say && say->buffer && say->size) {
         va_list args;
         va_start(args, format);
-        vsnprintf(sentence.buffer, sentence.size, format, args);
+        vsnprintf(say->buffer, say->size, format, args);
         va_end(args);
     }
     return status;
 }
 
 attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
-                           struct attn_sentence say) {
+                           const struct attn_sentence *say) {
     return attn_fail(say, ATTN_ERROR_TYPE, "%s.type is %d; it may be %s", name, (int)type,
                      last == ATTN_F32 ? "ATTN_F32 (0)"
                      : last == ATTN_BF16
@@ -42,7 +43,7 @@ static bool has_rows(const struct attn_extents *e) { return e->batch && e->heads
 
 attn_status attn_fail_input(const char *name, const attn_input *t, const struct attn_extents *e,
                             int64_t features, attn_type last, bool with_data,
-                            struct attn_sentence say) {
+                            const struct attn_sentence *say) {
     if (!attn_is_type(t->type, last))
         return attn_fail_type(name, t->type, last, say);
     if (!has_rows(e) || features == 0)
@@ -61,7 +62,7 @@ attn_status attn_fail_input(const char *name, const attn_input *t, const struct 
 
 attn_status attn_fail_output(const char *name, const attn_output *t, const struct attn_extents *e,
                              int64_t features, attn_type last, bool is_required,
-                             struct attn_sentence say) {
+                             const struct attn_sentence *say) {
     const attn_input as_input = {t->data, t->type, t->stride_batch, t->stride_head,
                                  t->stride_token};
     const attn_status status =
@@ -85,7 +86,7 @@ attn_status attn_fail_output(const char *name, const attn_output *t, const struc
 
 static ATTN_COLD attn_status take_other_version(void *to, size_t known, const void *given,
                                                 size_t size, size_t least,
-                                                struct attn_sentence say) {
+                                                const struct attn_sentence *say) {
     enum { LARGEST = 4096 }; /* of any later version; a struct never initialised is rarely below */
     if (size < least || size > LARGEST)
         return attn_fail(say, ATTN_ERROR_STRUCT_SIZE,
@@ -104,7 +105,7 @@ static ATTN_COLD attn_status take_other_version(void *to, size_t known, const vo
 }
 
 attn_status attn_take_struct(void *to, size_t known, const void *given, size_t least,
-                             struct attn_sentence say) {
+                             const struct attn_sentence *say) {
     size_t size;
     memcpy(&size, given, sizeof size);
     if (size != known)

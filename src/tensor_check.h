@@ -18,9 +18,9 @@
 #define ATTN_SAYS(text, values)
 #endif
 
-/* Writes the sentence, and answers status. */
+/* Writes the sentence, where say is not null, and answers status. */
 ATTN_COLD ATTN_SAYS(3, 4) attn_status
-    attn_fail(struct attn_sentence sentence, attn_status status, const char *format, ...);
+    attn_fail(const struct attn_sentence *say, attn_status status, const char *format, ...);
 
 /* Sizes of the three axes that have strides; the features are contiguous. */
 struct attn_extents {
@@ -43,13 +43,15 @@ static inline struct attn_extents attn_cache_extents(const attn_problem *p) {
 /* For what the checks below find: the sentence and the error; or ATTN_OK, for a tensor without an
  * element may be null, and its strides anything. */
 ATTN_COLD attn_status attn_fail_type(const char *name, attn_type type, attn_type last,
-                                     struct attn_sentence say);
+                                     const struct attn_sentence *say);
 ATTN_COLD attn_status attn_fail_input(const char *name, const attn_input *t,
                                       const struct attn_extents *e, int64_t features,
-                                      attn_type last, bool with_data, struct attn_sentence say);
+                                      attn_type last, bool with_data,
+                                      const struct attn_sentence *say);
 ATTN_COLD attn_status attn_fail_output(const char *name, const attn_output *t,
                                        const struct attn_extents *e, int64_t features,
-                                       attn_type last, bool is_required, struct attn_sentence say);
+                                       attn_type last, bool is_required,
+                                       const struct attn_sentence *say);
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
@@ -58,7 +60,7 @@ static inline bool attn_is_type(attn_type type, attn_type last) {
     return (unsigned)type <= (unsigned)last;
 }
 static inline attn_status attn_check_type(const char *name, attn_type type, attn_type last,
-                                          struct attn_sentence say) {
+                                          const struct attn_sentence *say) {
     return attn_is_type(type, last) ? ATTN_OK : attn_fail_type(name, type, last, say);
 }
 
@@ -91,7 +93,7 @@ static inline bool attn_is_good_input(const attn_input *t, const struct attn_ext
 static inline attn_status attn_check_input(const char *name, const attn_input *t,
                                            const struct attn_extents *e, int64_t features,
                                            attn_type last, bool with_data,
-                                           struct attn_sentence say) {
+                                           const struct attn_sentence *say) {
     return attn_is_good_input(t, e, features, last, with_data)
                ? ATTN_OK
                : attn_fail_input(name, t, e, features, last, with_data, say);
@@ -105,7 +107,7 @@ bool attn_is_writable(const attn_output *t, const struct attn_extents *e, int64_
 static inline attn_status attn_check_output(const char *name, const attn_output *t,
                                             const struct attn_extents *e, int64_t features,
                                             attn_type last, bool is_required,
-                                            struct attn_sentence say) {
+                                            const struct attn_sentence *say) {
     const bool is_good =
         attn_is_type(t->type, last) && (t->data ? attn_is_writable(t, e, features) : !is_required);
     return is_good ? ATTN_OK : attn_fail_output(name, t, e, features, last, is_required, say);
@@ -117,7 +119,7 @@ static inline attn_status attn_check_output(const char *name, const attn_output 
  * a version not before the first, of `least` bytes, and everything that is unknown here is at its
  * default, 0. What an earlier version does not have becomes 0. known: the size of this version. */
 attn_status attn_take_struct(void *to, size_t known, const void *given, size_t least,
-                             struct attn_sentence say);
+                             const struct attn_sentence *say);
 
 /* The stride of an axis of size 1 may be anything: nobody may compute with it. It becomes 0, by a
  * bitwise and with all ones for an axis that is used and 0 for one that is not. */
