@@ -481,6 +481,47 @@ Test(errors, each_misuse_of_pages) {
                 sizeof misuses_of_pages / sizeof *misuses_of_pages);
 }
 
+/* Of several misuses the first in the order of the checks is reported: each of these hides all that
+ * come after it. */
+Test(errors, the_first_misuse_is_reported) {
+    static const struct misuse in_order[] = {
+        {"struct_size", size_zero, ATTN_ERROR_STRUCT_SIZE, {"struct_size"}, false},
+        {"size", v_dim_negative, ATTN_ERROR_SIZE, {"v_dim is -7"}, false},
+        {"heads", heads_33_on_2, ATTN_ERROR_HEADS, {"q_heads 33"}, false},
+        {"type of q", type_unknown, ATTN_ERROR_TYPE, {"q.type is 77"}, false},
+        {"q null", q_null, ATTN_ERROR_NULL, {"q.data"}, true},
+        {"q far", q_stride_huge, ATTN_ERROR_OVERFLOW, {"q reaches"}, false},
+        {"k far", k_stride_huge, ATTN_ERROR_OVERFLOW, {"k reaches"}, false},
+        {"type of v", v_type, ATTN_ERROR_TYPE, {"v.type is -1"}, false},
+        {"past_v null", past_v_null, ATTN_ERROR_NULL, {"past_v.data"}, true},
+        {"past_k of another type", past_k_type, ATTN_ERROR_TYPE, {"past_k and past_v"}, false},
+        {"out null", out_null, ATTN_ERROR_NULL, {"out.data"}, true},
+        {"out far", out_stride_huge, ATTN_ERROR_OVERFLOW, {"out reaches"}, false},
+        {"type of lse", lse_type, ATTN_ERROR_TYPE, {"lse.type"}, false},
+        {"lse shared", lse_strides_zero, ATTN_ERROR_STRIDE, {"lse.stride of heads"}, false},
+        {"weights shared", weights_overlap, ATTN_ERROR_STRIDE, {"weights.stride of tokens"}, false},
+        {"type of scores", scores_type, ATTN_ERROR_TYPE, {"scores.type"}, false},
+        {"mask", mask_of_no_key, ATTN_ERROR_MASK, {"mask.n_keys"}, false},
+        {"scale", scale_nan, ATTN_ERROR_PARAMETER, {"scale is"}, false},
+        {"softcap", softcap_nan, ATTN_ERROR_PARAMETER, {"softcap"}, false},
+        {"slope", slope_nan, ATTN_ERROR_PARAMETER, {"alibi[2]"}, false},
+        {"cu_q", cu_q_falls, ATTN_ERROR_CU_Q, {"cu_q[1]"}, false},
+        {"offset of batch 0", offset_far_negative, ATTN_ERROR_OVERFLOW, {"offset[0]"}, false},
+        {"past_len of batch 1", past_len_negative, ATTN_ERROR_PAST_LEN, {"past_len[1]"}, false},
+        {"kv_len of batch 1", kv_len_negative, ATTN_ERROR_KV_LEN, {"kv_len[1]"}, false},
+        {"offset of batch 1", offset_far, ATTN_ERROR_OVERFLOW, {"offset[1]"}, false},
+    };
+    const size_t n = sizeof in_order / sizeof *in_order;
+    for (size_t first = 0; first < n; first++) {
+        static struct sample s;
+        sample_make_full(&s);
+        for (size_t i = n; i-- > first;) /* so that the first has the last word on a field */
+            in_order[i].apply(&s);
+        check_context("%s", in_order[first].what);
+        check_sentence(&in_order[first], &s);
+    }
+}
+
 /* Every mix of types that the header allows, and table entries of pages that no row sees. */
 Test(errors, valid_types_and_pages) {
     static struct sample s;
