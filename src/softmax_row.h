@@ -153,29 +153,49 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
     return lifted;
 }
 
+/* Fewer rows than this take their steps one by one: as a vector they would have to wait until each
+ * one's store of a single number is in the cache. */
+enum { VECTOR_OF_ROWS = (VF_LANES + 3) / 4 };
+
 /* The new maxima of rows that see scores up to `seen`, what to subtract from their scores, and the
  * factors that follow. Where all scores so far are -inf, subtracting that would make NaN of them; a
- * number gives them weight 0. seen, z and factor have room for whole vectors. */
+ * number gives them weight 0. */
+struct raised {
+    vf m, z, factor;
+};
+ALWAYS_INLINE struct raised raise_maximum(vf seen, vf old) {
+    const vf new = vf_max_number(seen, old), z = vf_max_number(new, vf_set1(-FLT_MAX));
+    const vf factor = exp_nonpositive(vf_sub(old, z));
+    return (struct raised){new, z, vf_select(vf_equal(new, old), vf_set1(1.0f), factor)};
+}
+
+/* seen, z and factor have room for whole vectors. */
 static inline void raise_maxima(size_t n_rows, const float *seen, float *m, float *z,
                                 float *factor) {
-    for (size_t r = 0; r < n_rows; r += VF_LANES) {
+    size_t r = 0;
+    for (; r + VECTOR_OF_ROWS <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
-        const vf old = load_rows(m + r, n), new = vf_max_number(vf_load(seen + r), old);
-        const vf finite = vf_max_number(new, vf_set1(-FLT_MAX));
-        const vf f = exp_nonpositive(vf_sub(old, finite));
-        vf_store(z + r, finite);
-        vf_store(factor + r, vf_select(vf_equal(new, old), vf_set1(1.0f), f));
-        store_rows(m + r, new, n);
+        const struct raised to = raise_maximum(vf_load(seen + r), load_rows(m + r, n));
+        vf_store(z + r, to.z);
+        vf_store(factor + r, to.factor);
+        store_rows(m + r, to.m, n);
+    }
+    for (; r < n_rows; r++) {
+        const struct raised to = raise_maximum(vf_set1(seen[r]), vf_set1(m[r]));
+        m[r] = vf_first(to.m), z[r] = vf_first(to.z), factor[r] = vf_first(to.factor);
     }
 }
 
 /* The new sums of rows whose weights add up to `sum`, with room for whole vectors. */
 static inline void add_sums(size_t n_rows, const float *sum, const float *factor, float *l) {
-    for (size_t r = 0; r < n_rows; r += VF_LANES) {
+    size_t r = 0;
+    for (; r + VECTOR_OF_ROWS <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
         const vf past = load_rows(l + r, n);
         store_rows(l + r, vf_fma(past, vf_load(factor + r), vf_load(sum + r)), n);
     }
+    for (; r < n_rows; r++)
+        l[r] = vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum[r])));
 }
 
 /* Lifts the first weights of a row if it needs that; returns its factor. */
