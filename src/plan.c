@@ -130,6 +130,10 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
                              (double)c->p.qk_dim * sizeof(float);
     plan->packs_late = !d.widens && key_bytes > CACHED_KEY_BYTES;
 
+    /* What is begun last should be short, or others wait for it. One worker alone keeps the tasks of
+     * a head together, whose keys and values may still be in its cache. */
+    plan->longest_first = workers > 1 && !c->same_keys && !c->p.cu_q;
+
     /* From the capacity, not from the keys in use: a workspace then serves a growing cache. */
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
@@ -169,18 +173,25 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
 
 struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_plan *plan,
                                 int64_t row_task) {
-    int64_t b = 0, blocks = blocks_of_batch(c, plan, 0);
-    if (!c->p.cu_q) {
-        b = quotient(row_task, blocks * c->p.kv_heads);
-        row_task -= b * blocks * c->p.kv_heads;
+    int64_t b = 0, kv_head, block, blocks = blocks_of_batch(c, plan, 0);
+    if (plan->longest_first) {
+        const int64_t pairs = c->p.batch * c->p.kv_heads, later = quotient(row_task, pairs);
+        const int64_t pair = row_task - later * pairs;
+        b = quotient(pair, c->p.kv_heads);
+        kv_head = pair - b * c->p.kv_heads, block = blocks - 1 - later;
     } else {
-        while (row_task >= blocks * c->p.kv_heads) {
-            row_task -= blocks * c->p.kv_heads;
-            blocks = blocks_of_batch(c, plan, ++b);
+        if (!c->p.cu_q) {
+            b = quotient(row_task, blocks * c->p.kv_heads);
+            row_task -= b * blocks * c->p.kv_heads;
+        } else {
+            while (row_task >= blocks * c->p.kv_heads) {
+                row_task -= blocks * c->p.kv_heads;
+                blocks = blocks_of_batch(c, plan, ++b);
+            }
         }
+        kv_head = quotient(row_task, blocks), block = row_task - kv_head * blocks;
     }
-    const int64_t kv_head = quotient(row_task, blocks);
-    const int64_t first = (row_task - kv_head * blocks) * plan->rows_per_task;
+    const int64_t first = block * plan->rows_per_task;
     const int64_t n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first);
     const struct attn_rows rows = {
         .batch = b,

@@ -37,6 +37,7 @@ struct attn_plan {
     int64_t tile_keys; /* keys per tile: within a span, the maximum changes only between tiles */
     int64_t rows_per_task; /* multiple of ATTN_ROW_BLOCK */
     int64_t row_tasks;     /* of all batches and key/value heads */
+    bool longest_first;    /* tasks of later rows, which see more keys, come first */
     int64_t spans;         /* of the keys there is room for */
     bool packs_late;       /* keys are read where they lie, and come from memory */
     bool split;            /* each span of a row task is a task; merged in a second round */
