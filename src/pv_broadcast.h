@@ -35,6 +35,7 @@ struct pv_operands {
     const float *scales;             /* of int8 values: those of key 0, for each group a float */
     int64_t scale_stride;
     size_t group, column; /* features that share one, and which the block begins with */
+    uintptr_t ahead;      /* how far away the values are that are asked for meanwhile */
     const float *factor;  /* null: the sums start from -0 */
     float *acc;
     size_t acc_stride;
@@ -119,7 +120,7 @@ ALWAYS_INLINE struct values_at values_at(const attn_type type, const int in_piec
     if (!in_pieces || !o->pieces)
         return (struct values_at){o->values + j * o->value_stride,
                                   type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL,
-                                  12 * (uintptr_t)o->value_stride, end};
+                                  o->ahead, end};
     const struct attn_piece *piece = o->pieces + j / ATTN_PACK_STEP;
     const int64_t i = j % ATTN_PACK_STEP, piece_end = j - i + ATTN_PACK_STEP;
     struct values_at at = {
@@ -314,12 +315,23 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
     }
 }
 
-/* All rows of a tile in blocks of at most `most` rows, on the features that o describes. */
+/* Keys [begin, end) of a tile's rows, all of which see them, in blocks of at most `most` rows, on the
+ * features that o describes. */
+static inline void pv_alike(pv_function *const *blocks, size_t most, struct pv_operands o,
+                            int32_t begin, int32_t end, size_t n_rows) {
+    for (size_t n; n_rows > 0; n_rows -= n) {
+        n = next_block(n_rows, most);
+        blocks[n - 1](&o, begin, end);
+        pv_advance(&o, n);
+    }
+}
+
+/* Rows that see what they may. */
 static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
-                           const struct attn_visible *visible, size_t n_rows, int all_alike) {
+                           const struct attn_visible *visible, size_t n_rows) {
     for (size_t n; n_rows > 0; n_rows -= n, visible += n) {
         n = next_block(n_rows, most);
-        if (all_alike || rows_are_alike_unlifted(visible, n))
+        if (rows_are_alike_unlifted(visible, n))
             blocks[n - 1](&o, visible->begin, visible->end);
         else
             pv_edge(blocks, &o, visible, n);
@@ -327,25 +339,65 @@ static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_op
     }
 }
 
-/* The whole tile, as many vectors of features at a time as suit the rows. blocks and most_rows as in
- * qk_panels; short_blocks for rows of values that are shorter than a vector. */
-static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
-                              pv_function *const *short_blocks, size_t bytes, struct pv_operands o,
-                              const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
-    const size_t most = (n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS) * VF_LANES;
-    const int all_alike = rows_are_alike_unlifted(visible, n_rows);
-    for (size_t c = 0; c < v_dim; c += most, o.values += most * bytes, o.acc += most) {
+/* The blocks of a set: blocks and most_rows as in qk_panels; short_blocks for rows of values that are
+ * shorter than a vector. bytes: of a value. */
+struct pv_set {
+    pv_function *const (*blocks)[MAX_BLOCK_ROWS];
+    const size_t *most_rows;
+    pv_function *const *short_blocks;
+    size_t bytes;
+};
+
+/* Keys [begin, end) of all rows or, where visible is not null, those that each sees, as many vectors
+ * of features at a time as suit the rows: most_vectors. */
+static inline void pv_columns(const struct pv_set *set, struct pv_operands o,
+                              const struct attn_visible *visible, int32_t begin, int32_t end,
+                              size_t n_rows, size_t v_dim, size_t most_vectors) {
+    const size_t most = most_vectors * VF_LANES;
+    for (size_t c = 0; c < v_dim; c += most, o.values += most * set->bytes, o.acc += most) {
         const size_t left = v_dim - c < most ? v_dim - c : most;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
+        pv_function *const *blocks = v_dim < VF_LANES ? set->short_blocks : set->blocks[v];
         o.last = left - v * VF_LANES, o.column = c;
-        pv_rows(v_dim < VF_LANES ? short_blocks : blocks[v], most_rows[v], o, visible, n_rows,
-                all_alike);
+        if (visible)
+            pv_rows(blocks, set->most_rows[v], o, visible, n_rows);
+        else
+            pv_alike(blocks, set->most_rows[v], o, begin, end, n_rows);
     }
 }
 
-/* pv_tile of ranges, pv_ranges, for f32 or a set's lanes, by the blocks of the set: tables as
- * pv_columns takes them. */
-#define DEFINE_PV_RANGES(blocks, most_rows, short_blocks)                                          \
+/* Keys whose values are asked for ahead, and that are worked on in one go where rows, few enough to
+ * wait for memory, need several turns for all features: memory then gives whole rows, at an even
+ * pace. */
+enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, FEW_ROWS = 8 };
+
+/* The whole tile. */
+static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
+                           const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
+    static const float keep[FEW_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const size_t most = n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS;
+    const struct attn_ending *const ending = o.ending;
+    o.ahead = KEYS_AHEAD * (uintptr_t)o.value_stride;
+    if (!rows_are_alike_unlifted(visible, n_rows)) {
+        pv_columns(set, o, visible, 0, 0, n_rows, v_dim, most);
+        return;
+    }
+    int32_t begin = visible->begin;
+    const int32_t end = visible->end;
+    if (n_rows <= FEW_ROWS && v_dim > most * VF_LANES) {
+        o.ahead = KEYS_OF_A_TURN * (uintptr_t)o.value_stride;
+        o.ending = NULL;
+        for (; end - begin > KEYS_OF_A_TURN; begin += KEYS_OF_A_TURN) {
+            pv_columns(set, o, NULL, begin, begin + KEYS_OF_A_TURN, n_rows, v_dim, most);
+            o.factor = keep;
+        }
+        o.ending = ending;
+    }
+    pv_columns(set, o, NULL, begin, end, n_rows, v_dim, most);
+}
+
+/* pv_tile of ranges, pv_ranges, for f32 or a set's lanes. */
+#define DEFINE_PV_RANGES(set)                                                                      \
     static void pv_ranges(const float *weights, size_t weight_stride,                              \
                           const struct attn_visible *visible, size_t n_rows, const float *values,  \
                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,     \
@@ -353,13 +405,13 @@ static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], cons
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
         const struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored,            \
                                                        sizeof(float), factor, acc, acc_stride);    \
-        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
+        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
     }
 
 /* pv_ending by the same blocks: where all rows see the same and there is no past, while their sums are
  * in registers. Waiting there for the past, which is in the second-level cache, costs more than it
  * takes to walk over the sums once more. */
-#define DEFINE_PV_ENDING(name, pv_tile, blocks, most_rows, short_blocks)                           \
+#define DEFINE_PV_ENDING(name, pv_tile, set)                                                       \
     void name(const float *weights, size_t weight_stride, const struct attn_visible *visible,      \
               size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
               const float *factor, float *acc, size_t acc_stride,                                  \
@@ -374,7 +426,7 @@ static inline void pv_columns(pv_function *const (*blocks)[MAX_BLOCK_ROWS], cons
         struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored, sizeof(float),   \
                                                  factor, acc, acc_stride);                         \
         tile.ending = ending;                                                                      \
-        pv_columns(blocks, most_rows, short_blocks, sizeof(float), tile, visible, n_rows, v_dim);  \
+        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
     }
 
 #endif

@@ -42,10 +42,13 @@ static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_
         static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {                         \
             STORED_TABLE(NAME_##type)};                                                            \
         static const size_t most_rows[WIDE_VECTORS] = {STORED_MOST_ROWS};                          \
-        const size_t bytes = value_bytes(type);                                                    \
+        static const struct pv_set set = {blocks, most_rows, pv_short_stored,                      \
+                                          type == ATTN_F32  ? 4                                    \
+                                          : type == ATTN_I8 ? 1                                    \
+                                                            : 2};                                  \
         const struct pv_operands tile =                                                            \
-            pv_operands_of(weights, weight_stride, values, bytes, factor, acc, acc_stride);        \
-        pv_columns(blocks, most_rows, pv_short_stored, bytes, tile, visible, n_rows, v_dim);       \
+            pv_operands_of(weights, weight_stride, values, set.bytes, factor, acc, acc_stride);    \
+        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
     }
 
 #endif

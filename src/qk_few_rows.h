@@ -150,8 +150,9 @@ ALWAYS_INLINE void strided_block(const int M, const attn_type type, const int by
 }
 
 /* The vector of keys from key j on, of n_keys keys. */
-ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struct attn_stored *keys,
-                                               size_t j, size_t n_keys) {
+ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const attn_type type,
+                                               const struct attn_stored *keys, size_t j,
+                                               size_t n_keys) {
     const size_t left = n_keys - j, n = left < VF_LANES ? left : VF_LANES;
     struct key_vector x = {
         .stride = keys->stride / (int64_t)per_lane(type),
@@ -178,6 +179,11 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const attn_type type, const struc
         x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
         x.n_next = left - n < VF_LANES ? left - n : VF_LANES;
         x.next = x.n_next ? x.lanes + VF_LANES * x.stride : x.lanes;
+        if (M > 2 && type == ATTN_F32 && left >= 3 * VF_LANES) {
+            const struct attn_piece later = {(const char *)(x.lanes + 2 * VF_LANES * x.stride),
+                                             NULL};
+            prefetch_start(&later, VF_LANES * x.stride * (int64_t)sizeof(float));
+        }
         if (type == ATTN_I8)
             x.scales = keys->scales + (int64_t)j * x.scale_stride;
     }
@@ -196,7 +202,7 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
     size_t j = first;
 #define STRIDED_VECTORS(by_column)                                                                 \
     for (; j + VF_LANES <= n_keys; j += VF_LANES) {                                                \
-        struct key_vector x = vector_of_keys(type, keys, j, n_keys);                               \
+        struct key_vector x = vector_of_keys(M, type, keys, j, n_keys);                            \
         x.n_keys = VF_LANES; /* a constant from here on */                                         \
         strided_block(M, type, by_column, q, &x, n_lanes, scale, scores + j, score_stride);        \
     }
@@ -207,7 +213,7 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
         STRIDED_VECTORS(0)
 #undef STRIDED_VECTORS
     if (j < n_keys && (M == 1 || type == ATTN_F32)) {
-        const struct key_vector x = vector_of_keys(type, keys, j, n_keys);
+        const struct key_vector x = vector_of_keys(M, type, keys, j, n_keys);
         strided_block(M, type, 0, q, &x, n_lanes, scale, scores + j, score_stride);
     }
 }

@@ -14,5 +14,4 @@ void attn_pv_tile_f32_avx512(const float *weights, size_t weight_stride,
                factor, acc, acc_stride);
 }
 
-DEFINE_PV_ENDING(attn_pv_ending_f32_avx512, attn_pv_tile_f32_avx512, pv_blocks, pv_most_rows,
-                 pv_short_blocks)
+DEFINE_PV_ENDING(attn_pv_ending_f32_avx512, attn_pv_tile_f32_avx512, pv_set)
