@@ -4,6 +4,7 @@
 #include "neon.h"
 #include "pv_ranges.h"
 
+#include "merge_row.h"
 #include "pv_masked.h"
 
 void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
