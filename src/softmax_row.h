@@ -328,8 +328,8 @@ static inline void exp_of_rows(float *scores, size_t stride, size_t n,
 
 /* At most ATTN_ROW_BLOCK rows. First the maxima of all, then the exponentials of all: what is a chain
  * in one row has the others to overlap with. */
-static inline void softmax_block(float *scores, size_t stride, size_t n_rows,
-                                 struct attn_visible *visible, float *m, float *l, float *factor) {
+NEVER_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
+                                struct attn_visible *visible, float *m, float *l, float *factor) {
     enum { ROOM = ATTN_ROW_BLOCK + VF_LANES };
     float seen[ROOM], z[ROOM], sum[ROOM], f[ROOM];
 #ifdef SOFTMAX_APART
