@@ -529,6 +529,39 @@ static void pv_in_pieces(const struct attn_kernels *set, const struct pv_case *c
     }
 }
 
+/* The same sums where they end elsewhere, alone or joined to those of earlier keys. */
+static void pv_with_ending(const struct attn_kernels *set, const struct pv_case *c,
+                           const struct attn_visible *visible, const float *weights,
+                           const float *values, const float *factor, const float *before,
+                           const float *sums, struct rng *rng) {
+    const size_t acc_stride = c->dim + c->acc_gap, n_acc = (c->rows - 1) * acc_stride + c->dim;
+    float *acc = guarded_floats(SLOT_OTHER + 4, n_acc, c->side);
+    float *past = guarded_floats(SLOT_OTHER + 5, n_acc, c->side);
+    float *to = guarded_floats(SLOT_OTHER + 6, c->rows * c->dim, c->side);
+    float keep[MAX_ROWS], add[MAX_ROWS], finish[MAX_ROWS], *out[MAX_ROWS];
+    const bool has_past = rng_below(rng, 2);
+    memcpy(acc, before, n_acc * sizeof(float));
+    for (size_t r = 0; r < c->rows; r++) {
+        keep[r] = (float)rng_uniform(rng), add[r] = (float)rng_uniform(rng);
+        finish[r] = (float)rng_uniform(rng);
+        out[r] = to + (c->rows - 1 - r) * c->dim;
+        for (size_t f = 0; f < c->dim; f++)
+            past[r * acc_stride + f] = rng_normal(rng);
+    }
+    const struct attn_ending ending = {has_past ? past : NULL, keep, add, finish, out};
+    set->pv_ending(weights, padded(c->keys), visible, c->rows, values, c->stride, c->dim, factor,
+                   acc, acc_stride, &ending);
+    for (size_t r = 0; r < c->rows; r++)
+        for (size_t f = 0; f < c->dim; f++) {
+            float want = sums[r * acc_stride + f];
+            if (has_past)
+                want = chain_link(set, past[r * acc_stride + f], keep[r], want * add[r]);
+            want *= finish[r];
+            CHECK(same_bits(out[r][f], want), "row %zu feature %zu ends as %a, want %a (past %d)",
+                  r, f, (double)out[r][f], (double)want, has_past);
+        }
+}
+
 static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
                    const struct attn_visible *visible, struct rng *rng) {
     check_context("pv %s: rows %zu keys %zu dim %zu value stride %" PRId64
@@ -600,6 +633,7 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
         const int64_t at = first_difference(alone, acc + r * acc_stride, (int64_t)c->dim);
         CHECK(at < 0, "row %zu alone differs at feature %" PRId64, r, at);
     }
+    pv_with_ending(set, c, visible, weights, values, factor, before, acc, rng);
     if (!is_any_masked)
         pv_in_pieces(set, c, visible, weights, values, factor, before, acc, rng);
 }
@@ -636,6 +670,16 @@ Test(kernels, pv) {
                         visible[r] = any_range(&rng, cases[i]->keys);
                     pv_try(sets[s], cases[i], visible, &rng);
                 }
+            }
+        for (size_t n = 1; n <= 20; n++) /* rows that see the same, as most do */
+            for (size_t i = 0; i < 3; i++) {
+                const size_t dims[] = {15, 64, 150};
+                const struct pv_case alike = {n, 100,   dims[i], (int64_t)dims[i] + 1,
+                                              i, n % 2, i % 2,   KIND_NORMAL};
+                visible[0] = any_range(&rng, alike.keys);
+                for (size_t r = 1; r < n; r++)
+                    visible[r] = visible[0];
+                pv_try(sets[s], &alike, visible, &rng);
             }
         for (size_t i = 0; i < sizeof long_sizes / sizeof *long_sizes; i++) {
             const size_t n = long_sizes[i];
