@@ -183,9 +183,9 @@ static void finish_block(const struct attn_job *job, const struct attn_rows *blo
         write_lse(job, block, state);
 }
 
-/* The values of the last tile of a span whose state is `own` so far. While the sums are in registers
- * they join those of earlier spans, in `run` (`own` itself where there are none). Where no later
- * span is seen they become the output, too, if it can be written so, which is returned. */
+/* The values of the last tile of a span whose state is `own` so far. On their way into memory the sums
+ * join those of earlier spans, in `run` (`own` itself where there are none), and where no later span
+ * is seen they become the output, if it can be written so: that is returned. */
 static bool end_span(const struct attn_job *job, const struct attn_scratch *w,
                      const struct attn_rows *block, const struct attn_tile *tile,
                      const struct attn_sight *sight, const float *rescale,

@@ -170,8 +170,8 @@ struct attn_stored_kernels {
 /* What becomes of the sums of a tile's rows, where it is the last of a span: they join those of the
  * spans before, and where there are no spans after, the row is complete. With `acc` from pv_tile,
  *     out[r][c] = finish[r] * fma(past[r][c], keep[r], acc[r][c] * add[r])
- * or finish[r] * acc[r][c] where past is null. keep and add are those of merge_factors, out[r] may be
- * the row of past, which has the stride of acc. */
+ * or finish[r] * acc[r][c] where past is null. keep and add are those of merge_factors. past has the
+ * stride of acc; out[r] may be the row of past, or of acc. */
 struct attn_ending {
     const float *past, *keep, *add, *finish;
     float *const *out;

@@ -210,9 +210,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
             }
         }
     }
-    READ_AGAIN();
     pv_keys(M, N, type, short_row, in_pieces, o, begin, end, acc);
-    READ_AGAIN();
     if (o->ending) {
         pv_end(M, N, short_row, o, acc);
         return;

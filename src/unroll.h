@@ -22,15 +22,9 @@ enum { UNROLLED_STEPS = 4 };
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define NEVER_INLINE static __attribute__((noinline))
-/* What was read from memory before is read again after: between the loop of a register block and what
- * comes before and after it, so that addresses which the loop does not need stay out of its
- * registers. gcc parks them in vector registers otherwise, from which they return by the ports of
- * the multiply-adds, behind all that wait there. */
-#define READ_AGAIN() __asm__ volatile("" ::: "memory")
 #else
 #define ALWAYS_INLINE static inline
 #define NEVER_INLINE static
-#define READ_AGAIN() ((void)0)
 #endif
 
 #endif
