@@ -14,18 +14,8 @@ static inline int rows_are_ranges(const struct attn_visible *visible, size_t n_r
     return !bits;
 }
 
-/* Whether the rows see the same range of keys, and none has bits. */
+/* Whether the rows see the same range of keys, and none has bits or is lifted. */
 static inline int rows_are_alike(const struct attn_visible *visible, size_t n_rows) {
-    const int32_t begin = visible[0].begin, end = visible[0].end;
-    uintptr_t differ = 0;
-    for (size_t r = 0; r < n_rows; r++)
-        differ |= (uint32_t)(visible[r].begin ^ begin) | (uint32_t)(visible[r].end ^ end) |
-                  (uintptr_t)visible[r].bits;
-    return !differ;
-}
-
-/* The same, and none is lifted. */
-static inline int rows_are_alike_unlifted(const struct attn_visible *visible, size_t n_rows) {
     const int32_t begin = visible[0].begin, end = visible[0].end;
     uintptr_t differ = 0;
     for (size_t r = 0; r < n_rows; r++)

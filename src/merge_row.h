@@ -28,18 +28,21 @@ static inline void merge_factors(size_t n_rows, float *m_a, float *l_a, const fl
     }
 }
 
-static inline void merge_row(size_t v_dim, float *acc_a, float row_e_a, const float *acc_b,
-                             float row_e_b) {
-    const vf e_a = vf_set1(row_e_a), e_b = vf_set1(row_e_b);
+/* out = finish * (past * keep + x * add): sums of one row, the earlier and the later ones. out may be
+ * either of them. */
+static inline void join_row(size_t v_dim, const float *past, float row_keep, const float *x,
+                            float row_add, float row_finish, float *out) {
+    const vf keep = vf_set1(row_keep), add = vf_set1(row_add), finish = vf_set1(row_finish);
     size_t c = 0;
     for (; c + VF_LANES <= v_dim; c += VF_LANES) {
-        const vf b = vf_mul(vf_load(acc_b + c), e_b);
-        vf_store(acc_a + c, vf_fma(vf_load(acc_a + c), e_a, b));
+        const vf sum = vf_fma(vf_load(past + c), keep, vf_mul(vf_load(x + c), add));
+        vf_store(out + c, vf_mul(sum, finish));
     }
     if (c < v_dim) {
         const size_t left = v_dim - c;
-        const vf b = vf_mul(vf_load_first(acc_b + c, left), e_b);
-        vf_store_first(acc_a + c, vf_fma(vf_load_first(acc_a + c, left), e_a, b), left);
+        const vf sum =
+            vf_fma(vf_load_first(past + c, left), keep, vf_mul(vf_load_first(x + c, left), add));
+        vf_store_first(out + c, vf_mul(sum, finish), left);
     }
 }
 
@@ -51,7 +54,8 @@ static inline void merge_rows(size_t n_rows, size_t v_dim, float *acc_a, float *
         n = n_rows - first < ATTN_ROW_BLOCK ? n_rows - first : ATTN_ROW_BLOCK;
         merge_factors(n, m_a + first, l_a + first, m_b + first, l_b + first, e_a, e_b);
         for (size_t i = 0, r = first; i < n; i++, r++)
-            merge_row(v_dim, acc_a + r * acc_stride, e_a[i], acc_b + r * acc_stride, e_b[i]);
+            join_row(v_dim, acc_a + r * acc_stride, e_a[i], acc_b + r * acc_stride, e_b[i], 1,
+                     acc_a + r * acc_stride);
     }
 }
 
@@ -86,24 +90,9 @@ static inline void end_rows(size_t n_rows, size_t v_dim, float *acc, size_t acc_
         scale_rows(n_rows, acc, acc_stride, ending->finish, v_dim, ending->out);
         return;
     }
-    for (size_t r = 0; r < n_rows; r++) {
-        float *const a = acc + r * acc_stride;
-        const float *past = ending->past + r * acc_stride;
-        const vf keep = vf_set1(ending->keep[r]), add = vf_set1(ending->add[r]);
-        const vf finish = vf_set1(ending->finish[r]);
-        float *out = ending->out[r];
-        size_t c = 0;
-        for (; c + VF_LANES <= v_dim; c += VF_LANES) {
-            const vf x = vf_fma(vf_load(past + c), keep, vf_mul(vf_load(a + c), add));
-            vf_store(out + c, vf_mul(x, finish));
-        }
-        if (c < v_dim) {
-            const size_t left = v_dim - c;
-            const vf x = vf_fma(vf_load_first(past + c, left), keep,
-                                vf_mul(vf_load_first(a + c, left), add));
-            vf_store_first(out + c, vf_mul(x, finish), left);
-        }
-    }
+    for (size_t r = 0; r < n_rows; r++)
+        join_row(v_dim, ending->past + r * acc_stride, ending->keep[r], acc + r * acc_stride,
+                 ending->add[r], ending->finish[r], ending->out[r]);
 }
 
 #endif

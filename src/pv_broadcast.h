@@ -274,13 +274,15 @@ static inline void pv_part(pv_function *block, const struct pv_operands *o,
     block(&part, begin, end);
 }
 
+/* Factors of sums that go on as they are. */
+static const float pv_keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* n rows that see different keys, or of which some are lifted: the keys that all see go through one
  * block, and each row's own keys before and after them through a block of one row, in ascending
  * order. So a key that a row does not see takes no part in its arithmetic. blocks[m - 1] is the
  * block of m rows. */
 static inline void pv_edge(pv_function *const *blocks, const struct pv_operands *o,
                            const struct attn_visible *visible, size_t n) {
-    static const float keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct attn_visible all = visible[0];
     for (size_t r = 1; r < n; r++) {
         all.begin = visible[r].begin > all.begin ? visible[r].begin : all.begin;
@@ -302,10 +304,10 @@ static inline void pv_edge(pv_function *const *blocks, const struct pv_operands 
             const struct pv_operands row = pv_row(o, r);
             pv_part(blocks[0], &row, visible + r, 1, visible[r].begin, all.begin);
         }
-        rest.factor = keep; /* every row has been rescaled */
+        rest.factor = pv_keep; /* every row has been rescaled */
     }
     pv_part(blocks[n - 1], &rest, visible, n, all.begin, all.end);
-    rest.factor = keep;
+    rest.factor = pv_keep;
     for (size_t r = 0; r < n; r++) {
         const struct pv_operands row = pv_row(&rest, r);
         if (all.end < visible[r].end)
@@ -324,12 +326,12 @@ static inline void pv_alike(pv_function *const *blocks, size_t most, struct pv_o
     }
 }
 
-/* Rows that see what they may. */
+/* The same of rows each of which sees keys of its own. */
 static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
                            const struct attn_visible *visible, size_t n_rows) {
     for (size_t n; n_rows > 0; n_rows -= n, visible += n) {
         n = next_block(n_rows, most);
-        if (rows_are_alike_unlifted(visible, n))
+        if (rows_are_alike(visible, n))
             blocks[n - 1](&o, visible->begin, visible->end);
         else
             pv_edge(blocks, &o, visible, n);
@@ -364,34 +366,42 @@ static inline void pv_columns(const struct pv_set *set, struct pv_operands o,
     }
 }
 
-/* Keys whose values are asked for ahead, and that are worked on in one go where rows, few enough to
- * wait for memory, need several turns for all features: memory then gives whole rows, at an even
+/* Keys whose values are asked for ahead, and that are worked on in one go where so few rows that they
+ * wait for memory need several turns for all features: memory then gives whole rows, at an even
  * pace. */
-enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, FEW_ROWS = 8 };
+enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
 
-/* The whole tile. */
-static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
-                           const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
-    static const float keep[FEW_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
-    const size_t most = n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS;
-    const struct attn_ending *const ending = o.ending;
+static inline size_t vectors_at_once(size_t n_rows) {
+    return n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS;
+}
+
+/* Keys [begin, end) of the tile, which all rows see. */
+static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands o, int32_t begin,
+                                 int32_t end, size_t n_rows, size_t v_dim) {
+    const size_t most = vectors_at_once(n_rows);
     o.ahead = KEYS_AHEAD * (uintptr_t)o.value_stride;
-    if (!rows_are_alike_unlifted(visible, n_rows)) {
-        pv_columns(set, o, visible, 0, 0, n_rows, v_dim, most);
-        return;
-    }
-    int32_t begin = visible->begin;
-    const int32_t end = visible->end;
-    if (n_rows <= FEW_ROWS && v_dim > most * VF_LANES) {
+    if (n_rows <= ROWS_THAT_WAIT && v_dim > most * VF_LANES) {
+        const struct attn_ending *const ending = o.ending;
         o.ahead = KEYS_OF_A_TURN * (uintptr_t)o.value_stride;
         o.ending = NULL;
         for (; end - begin > KEYS_OF_A_TURN; begin += KEYS_OF_A_TURN) {
             pv_columns(set, o, NULL, begin, begin + KEYS_OF_A_TURN, n_rows, v_dim, most);
-            o.factor = keep;
+            o.factor = pv_keep;
         }
         o.ending = ending;
     }
     pv_columns(set, o, NULL, begin, end, n_rows, v_dim, most);
+}
+
+/* The whole tile. */
+static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
+                           const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
+    if (rows_are_alike(visible, n_rows)) {
+        pv_walk_alike(set, o, visible->begin, visible->end, n_rows, v_dim);
+        return;
+    }
+    o.ahead = KEYS_AHEAD * (uintptr_t)o.value_stride;
+    pv_columns(set, o, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));
 }
 
 /* pv_tile of ranges, pv_ranges, for f32 or a set's lanes. */
@@ -414,7 +424,7 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
               size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
               const float *factor, float *acc, size_t acc_stride,                                  \
               const struct attn_ending *ending) {                                                  \
-        if (ending->past || !rows_are_alike_unlifted(visible, n_rows)) {                           \
+        if (ending->past || !rows_are_alike(visible, n_rows)) {                                    \
             pv_tile(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor,  \
                     acc, acc_stride);                                                              \
             end_rows(n_rows, v_dim, acc, acc_stride, ending);                                      \
@@ -424,7 +434,7 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
         struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored, sizeof(float),   \
                                                  factor, acc, acc_stride);                         \
         tile.ending = ending;                                                                      \
-        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
+        pv_walk_alike(&set, tile, visible->begin, visible->end, n_rows, v_dim);                    \
     }
 
 #endif

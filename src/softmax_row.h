@@ -155,7 +155,7 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
 
 /* Fewer rows than this take their steps one by one: as a vector they would have to wait until each
  * one's store of a single number is in the cache. */
-enum { VECTOR_OF_ROWS = (VF_LANES + 3) / 4 };
+enum { ROWS_WORTH_A_VECTOR = (VF_LANES + 3) / 4 };
 
 /* The new maxima of rows that see scores up to `seen`, what to subtract from their scores, and the
  * factors that follow. Where all scores so far are -inf, subtracting that would make NaN of them; a
@@ -173,7 +173,7 @@ ALWAYS_INLINE struct raised raise_maximum(vf seen, vf old) {
 static inline void raise_maxima(size_t n_rows, const float *seen, float *m, float *z,
                                 float *factor) {
     size_t r = 0;
-    for (; r + VECTOR_OF_ROWS <= n_rows; r += VF_LANES) {
+    for (; r + ROWS_WORTH_A_VECTOR <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
         const struct raised to = raise_maximum(vf_load(seen + r), load_rows(m + r, n));
         vf_store(z + r, to.z);
@@ -189,7 +189,7 @@ static inline void raise_maxima(size_t n_rows, const float *seen, float *m, floa
 /* The new sums of rows whose weights add up to `sum`, with room for whole vectors. */
 static inline void add_sums(size_t n_rows, const float *sum, const float *factor, float *l) {
     size_t r = 0;
-    for (; r + VECTOR_OF_ROWS <= n_rows; r += VF_LANES) {
+    for (; r + ROWS_WORTH_A_VECTOR <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
         const vf past = load_rows(l + r, n);
         store_rows(l + r, vf_fma(past, vf_load(factor + r), vf_load(sum + r)), n);
@@ -215,7 +215,7 @@ enum { SOFTMAX_ROWS = SOFTMAX_VECTORS };
 
 #ifndef SOFTMAX_APART
 
-/* Whether such rows may be worked on together: they see the same keys, those of whole vectors and at
+/* Whether rows may be worked on together: they see the same keys, those of whole vectors and at
  * the end of a part of one. */
 static inline int rows_go_together(const struct attn_visible *visible, size_t n_rows) {
     return rows_are_alike(visible, n_rows) && visible[0].begin % VF_LANES == 0 &&

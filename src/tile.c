@@ -310,7 +310,7 @@ struct attn_visible attn_see_part(struct attn_visible see, int64_t from, int64_t
     const struct attn_visible part = {
         (int32_t)(at_least(see.begin, from) - from),
         (int32_t)(at_most(see.end, to) - from),
-        (int32_t)(see.lifted - from),
+        (int32_t)(at_least(see.lifted, from) - from),
         see.bits ? see.bits + from / 64 : NULL,
     };
     return part.begin < part.end ? part : (struct attn_visible){0, 0, 0, NULL};
