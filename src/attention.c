@@ -270,8 +270,9 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
         const struct attn_key_range here = attn_range_clip(seen, begin, begin + tile_keys);
         const struct attn_key_range next =
             attn_range_clip(all, begin + tile_keys, begin + 2 * tile_keys);
-        struct attn_tile tile = attn_tile_of(
-            job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end, next.end);
+        struct attn_tile tile;
+        attn_tile_begin(job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end,
+                        next.end, &tile);
         for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(job, rows, r);
             if (packs && next.begin < next.end)
@@ -399,7 +400,7 @@ void attn_attend(const struct attn_checked *c, const struct attn_plan *plan,
     const size_t n_workers = executor ? executor->n_workers : 1;
     float *base = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     struct attn_job job = {.c = c, .plan = plan, .kernels = kernels, .workers = base};
-    job.products = attn_products_of(c, kernels);
+    attn_products_of(c, kernels, &job.products);
     job.states = base + n_workers * plan->worker_floats;
     if (plan->split) {
         run(executor, (size_t)(plan->row_tasks * plan->spans), attend_one_span, &job);

@@ -105,7 +105,8 @@ void attn_inspect(const struct attn_job *job, const struct attn_scratch *w,
     keys.begin = keys.begin / tile_keys * tile_keys;
     for (int64_t begin = keys.begin; begin < keys.end; begin += tile_keys) {
         const int64_t end = begin + tile_keys < keys.end ? begin + tile_keys : keys.end;
-        struct attn_tile tile = attn_tile_of(job, rows, begin, end, end);
+        struct attn_tile tile;
+        attn_tile_begin(job, rows, begin, end, end, &tile);
         attn_tile_make_ready(job, w, rows, &tile);
         for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(job, rows, r);

@@ -225,34 +225,35 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
     }
 }
 
-static inline struct pv_operands pv_operands_of(const float *weights, size_t weight_stride,
-                                                const struct attn_stored *values, size_t bytes,
-                                                const float *factor, float *acc,
-                                                size_t acc_stride) {
-    return (struct pv_operands){.weights = weights,
-                                .weight_stride = weight_stride,
-                                .values = values->at,
-                                .value_stride = values->stride * (int64_t)bytes,
-                                .pieces = values->pieces,
-                                .scales = values->scales,
-                                .scale_stride = values->scale_stride,
-                                .group = values->group,
-                                .factor = factor,
-                                .acc = acc,
-                                .acc_stride = acc_stride};
+/* Keys whose values are asked for ahead, and that are worked on in one go where so few rows that they
+ * wait for memory need several turns for all features: memory then gives whole rows, at an even
+ * pace. */
+enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
+
+/* Those of a whole tile. They are written once and changed in place on their way to the blocks: a
+ * copy would read as vectors what has just been written as numbers, and wait until it and all that
+ * was stored before it is in the cache. */
+static inline void pv_begin(struct pv_operands *o, const float *weights, size_t weight_stride,
+                            const struct attn_stored *values, size_t bytes, const float *factor,
+                            float *acc, size_t acc_stride) {
+    o->weights = weights, o->weight_stride = weight_stride;
+    o->values = values->at, o->value_stride = values->stride * (int64_t)bytes;
+    o->pieces = values->pieces;
+    o->scales = values->scales, o->scale_stride = values->scale_stride;
+    o->group = values->group, o->column = 0;
+    o->ahead = KEYS_AHEAD * (uintptr_t)o->value_stride;
+    o->factor = factor;
+    o->acc = acc, o->acc_stride = acc_stride;
+    o->last = 0;
+    o->ending = NULL, o->row = 0;
 }
 
-/* From row 0 of what o describes to row r. */
-static inline void pv_advance(struct pv_operands *o, size_t r) {
-    o->weights += r * o->weight_stride;
-    o->acc += r * o->acc_stride;
-    o->factor = o->factor ? o->factor + r : NULL;
-    o->row += r;
-}
-static inline struct pv_operands pv_row(const struct pv_operands *o, size_t r) {
-    struct pv_operands row = *o;
-    pv_advance(&row, r);
-    return row;
+/* From row 0 of what o describes to row n; -n leads back. */
+static inline void pv_advance(struct pv_operands *o, ptrdiff_t n) {
+    o->weights += n * (ptrdiff_t)o->weight_stride;
+    o->acc += n * (ptrdiff_t)o->acc_stride;
+    o->factor = o->factor ? o->factor + n : NULL;
+    o->row += (size_t)n;
 }
 
 /* Keys [begin, end) of n rows through one block, in parts where lifted rows return among them. */
@@ -281,62 +282,62 @@ static const float pv_keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
  * block, and each row's own keys before and after them through a block of one row, in ascending
  * order. So a key that a row does not see takes no part in its arithmetic. blocks[m - 1] is the
  * block of m rows. */
-static inline void pv_edge(pv_function *const *blocks, const struct pv_operands *o,
+static inline void pv_edge(pv_function *const *blocks, struct pv_operands *o,
                            const struct attn_visible *visible, size_t n) {
     struct attn_visible all = visible[0];
     for (size_t r = 1; r < n; r++) {
         all.begin = visible[r].begin > all.begin ? visible[r].begin : all.begin;
         all.end = visible[r].end < all.end ? visible[r].end : all.end;
     }
+    const float *const factor = o->factor;
     if (all.begin >= all.end) {
-        for (size_t r = 0; r < n; r++) {
-            const struct pv_operands row = pv_row(o, r);
-            pv_part(blocks[0], &row, visible + r, 1, visible[r].begin, visible[r].end);
-        }
+        for (size_t r = 0; r < n; r++, pv_advance(o, 1))
+            pv_part(blocks[0], o, visible + r, 1, visible[r].begin, visible[r].end);
+        pv_advance(o, -(ptrdiff_t)n);
         return;
     }
-    struct pv_operands rest = *o;
     int some_before = 0;
     for (size_t r = 0; r < n; r++)
         some_before |= visible[r].begin < all.begin;
     if (some_before) {
-        for (size_t r = 0; r < n; r++) {
-            const struct pv_operands row = pv_row(o, r);
-            pv_part(blocks[0], &row, visible + r, 1, visible[r].begin, all.begin);
-        }
-        rest.factor = pv_keep; /* every row has been rescaled */
+        for (size_t r = 0; r < n; r++, pv_advance(o, 1))
+            pv_part(blocks[0], o, visible + r, 1, visible[r].begin, all.begin);
+        pv_advance(o, -(ptrdiff_t)n);
+        o->factor = pv_keep; /* every row has been rescaled */
     }
-    pv_part(blocks[n - 1], &rest, visible, n, all.begin, all.end);
-    rest.factor = pv_keep;
-    for (size_t r = 0; r < n; r++) {
-        const struct pv_operands row = pv_row(&rest, r);
+    pv_part(blocks[n - 1], o, visible, n, all.begin, all.end);
+    o->factor = pv_keep;
+    for (size_t r = 0; r < n; r++, pv_advance(o, 1))
         if (all.end < visible[r].end)
-            pv_part(blocks[0], &row, visible + r, 1, all.end, visible[r].end);
-    }
+            pv_part(blocks[0], o, visible + r, 1, all.end, visible[r].end);
+    pv_advance(o, -(ptrdiff_t)n);
+    o->factor = factor;
 }
 
 /* Keys [begin, end) of a tile's rows, all of which see them, in blocks of at most `most` rows, on the
  * features that o describes. */
-static inline void pv_alike(pv_function *const *blocks, size_t most, struct pv_operands o,
+static inline void pv_alike(pv_function *const *blocks, size_t most, struct pv_operands *o,
                             int32_t begin, int32_t end, size_t n_rows) {
-    for (size_t n; n_rows > 0; n_rows -= n) {
-        n = next_block(n_rows, most);
-        blocks[n - 1](&o, begin, end);
-        pv_advance(&o, n);
+    for (size_t r = 0, n; r < n_rows; r += n) {
+        n = next_block(n_rows - r, most);
+        blocks[n - 1](o, begin, end);
+        pv_advance(o, (ptrdiff_t)n);
     }
+    pv_advance(o, -(ptrdiff_t)n_rows);
 }
 
 /* The same of rows each of which sees keys of its own. */
-static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands o,
+static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands *o,
                            const struct attn_visible *visible, size_t n_rows) {
-    for (size_t n; n_rows > 0; n_rows -= n, visible += n) {
-        n = next_block(n_rows, most);
-        if (rows_are_alike(visible, n))
-            blocks[n - 1](&o, visible->begin, visible->end);
+    for (size_t r = 0, n; r < n_rows; r += n) {
+        n = next_block(n_rows - r, most);
+        if (rows_are_alike(visible + r, n))
+            blocks[n - 1](o, visible[r].begin, visible[r].end);
         else
-            pv_edge(blocks, &o, visible, n);
-        pv_advance(&o, n);
+            pv_edge(blocks, o, visible + r, n);
+        pv_advance(o, (ptrdiff_t)n);
     }
+    pv_advance(o, -(ptrdiff_t)n_rows);
 }
 
 /* The blocks of a set: blocks and most_rows as in qk_panels; short_blocks for rows of values that are
@@ -350,58 +351,54 @@ struct pv_set {
 
 /* Keys [begin, end) of all rows or, where visible is not null, those that each sees, as many vectors
  * of features at a time as suit the rows: most_vectors. */
-static inline void pv_columns(const struct pv_set *set, struct pv_operands o,
+static inline void pv_columns(const struct pv_set *set, struct pv_operands *o,
                               const struct attn_visible *visible, int32_t begin, int32_t end,
                               size_t n_rows, size_t v_dim, size_t most_vectors) {
     const size_t most = most_vectors * VF_LANES;
-    for (size_t c = 0; c < v_dim; c += most, o.values += most * set->bytes, o.acc += most) {
+    const char *const values = o->values;
+    float *const acc = o->acc;
+    for (size_t c = 0; c < v_dim; c += most) {
         const size_t left = v_dim - c < most ? v_dim - c : most;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
         pv_function *const *blocks = v_dim < VF_LANES ? set->short_blocks : set->blocks[v];
-        o.last = left - v * VF_LANES, o.column = c;
+        o->values = values + c * set->bytes, o->acc = acc + c;
+        o->last = left - v * VF_LANES, o->column = c;
         if (visible)
             pv_rows(blocks, set->most_rows[v], o, visible, n_rows);
         else
             pv_alike(blocks, set->most_rows[v], o, begin, end, n_rows);
     }
+    o->values = values, o->acc = acc;
 }
-
-/* Keys whose values are asked for ahead, and that are worked on in one go where so few rows that they
- * wait for memory need several turns for all features: memory then gives whole rows, at an even
- * pace. */
-enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
 
 static inline size_t vectors_at_once(size_t n_rows) {
     return n_rows <= WIDE_ROWS ? WIDE_VECTORS : MAX_BLOCK_VECTORS;
 }
 
 /* Keys [begin, end) of the tile, which all rows see. */
-static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands o, int32_t begin,
+static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands *o, int32_t begin,
                                  int32_t end, size_t n_rows, size_t v_dim) {
     const size_t most = vectors_at_once(n_rows);
-    o.ahead = KEYS_AHEAD * (uintptr_t)o.value_stride;
     if (n_rows <= ROWS_THAT_WAIT && v_dim > most * VF_LANES) {
-        const struct attn_ending *const ending = o.ending;
-        o.ahead = KEYS_OF_A_TURN * (uintptr_t)o.value_stride;
-        o.ending = NULL;
+        const struct attn_ending *const ending = o->ending;
+        o->ahead = KEYS_OF_A_TURN * (uintptr_t)o->value_stride;
+        o->ending = NULL;
         for (; end - begin > KEYS_OF_A_TURN; begin += KEYS_OF_A_TURN) {
             pv_columns(set, o, NULL, begin, begin + KEYS_OF_A_TURN, n_rows, v_dim, most);
-            o.factor = pv_keep;
+            o->factor = pv_keep;
         }
-        o.ending = ending;
+        o->ending = ending;
     }
     pv_columns(set, o, NULL, begin, end, n_rows, v_dim, most);
 }
 
 /* The whole tile. */
-static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
+static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
                            const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
-    if (rows_are_alike(visible, n_rows)) {
+    if (rows_are_alike(visible, n_rows))
         pv_walk_alike(set, o, visible->begin, visible->end, n_rows, v_dim);
-        return;
-    }
-    o.ahead = KEYS_AHEAD * (uintptr_t)o.value_stride;
-    pv_columns(set, o, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));
+    else
+        pv_columns(set, o, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));
 }
 
 /* pv_tile of ranges, pv_ranges, for f32 or a set's lanes. */
@@ -411,9 +408,9 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,     \
                           size_t acc_stride) {                                                     \
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
-        const struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored,            \
-                                                       sizeof(float), factor, acc, acc_stride);    \
-        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
+        struct pv_operands tile;                                                                   \
+        pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
+        pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
     }
 
 /* pv_ending by the same blocks: where all rows see the same and there is no past, while their sums are
@@ -431,10 +428,10 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands o,
             return;                                                                                \
         }                                                                                          \
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
-        struct pv_operands tile = pv_operands_of(weights, weight_stride, &stored, sizeof(float),   \
-                                                 factor, acc, acc_stride);                         \
+        struct pv_operands tile;                                                                   \
+        pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
         tile.ending = ending;                                                                      \
-        pv_walk_alike(&set, tile, visible->begin, visible->end, n_rows, v_dim);                    \
+        pv_walk_alike(&set, &tile, visible->begin, visible->end, n_rows, v_dim);                   \
     }
 
 #endif

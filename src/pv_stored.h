@@ -46,9 +46,9 @@ static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_
                                           type == ATTN_F32  ? 4                                    \
                                           : type == ATTN_I8 ? 1                                    \
                                                             : 2};                                  \
-        const struct pv_operands tile =                                                            \
-            pv_operands_of(weights, weight_stride, values, set.bytes, factor, acc, acc_stride);    \
-        pv_walk(&set, tile, visible, n_rows, v_dim);                                               \
+        struct pv_operands tile;                                                                   \
+        pv_begin(&tile, weights, weight_stride, values, set.bytes, factor, acc, acc_stride);       \
+        pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
     }
 
 #endif

@@ -14,21 +14,21 @@
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
-struct attn_products attn_products_of(const struct attn_checked *c,
-                                      const struct attn_kernels *kernels) {
+void attn_products_of(const struct attn_checked *c, const struct attn_kernels *kernels,
+                      struct attn_products *products) {
     const struct attn_dot_kernels *dot = kernels->dot;
     const attn_problem *p = &c->p;
-    const bool is_int8 = attn_tile_is_int8(c, kernels);
-    if (!dot || p->q.type != dot->type || p->k.type != dot->type)
-        return (struct attn_products){
-            p->qk_dim, false, is_int8, kernels->pack_keys, kernels->qk_packed, kernels->qk_strided};
-    const int64_t per_lane = (int64_t)dot->per_lane;
-    return (struct attn_products){(p->qk_dim + per_lane - 1) / per_lane,
-                                  true,
-                                  is_int8,
-                                  dot->pack_keys,
-                                  dot->qk_packed,
-                                  dot->qk_strided};
+    products->is_int8 = attn_tile_is_int8(c, kernels);
+    products->is_dot = dot && p->q.type == dot->type && p->k.type == dot->type;
+    if (products->is_dot) {
+        products->dim = ceil_div(p->qk_dim, (int64_t)dot->per_lane);
+        products->pack_keys = dot->pack_keys;
+        products->qk_packed = dot->qk_packed, products->qk_strided = dot->qk_strided;
+    } else {
+        products->dim = p->qk_dim;
+        products->pack_keys = kernels->pack_keys;
+        products->qk_packed = kernels->qk_packed, products->qk_strided = kernels->qk_strided;
+    }
 }
 
 /* The products of the values' type, or null. */
@@ -49,22 +49,21 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
     }
 }
 
-struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
-                              int64_t begin, int64_t end, int64_t next_end) {
-    struct attn_tile tile = {.begin = begin,
-                             .end = end,
-                             .next_end = next_end,
-                             .batch = rows->batch,
-                             .kv_head = rows->kv_head};
+void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
+                     int64_t end, int64_t next_end, struct attn_tile *tile) {
+    tile->begin = begin, tile->end = end, tile->next_end = next_end;
+    tile->batch = rows->batch, tile->kv_head = rows->kv_head;
+    tile->keys = tile->values = NULL;
+    tile->key_stride = tile->value_stride = 0;
+    tile->is_ready = tile->is_packed = false;
     const struct attn_run keys =
         attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
     const struct attn_run values =
         attn_run_of(job->c, ATTN_VALUES, rows->batch, rows->kv_head, begin, end);
     if (keys.n == end - begin)
-        use_keys(job, &keys, &tile);
+        use_keys(job, &keys, tile);
     if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin)
-        tile.values = (const float *)values.at, tile.value_stride = values.stride;
-    return tile;
+        tile->values = (const float *)values.at, tile->value_stride = values.stride;
 }
 
 void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
@@ -144,7 +143,7 @@ static struct attn_key_range columns_of_row(const struct attn_job *job,
     return columns_of(tile, attn_visible_keys(job->c, block->batch, attn_query_of(job, block, r)));
 }
 
-/* Written where it stays: a copy would wait for what was just stored. */
+/* Written where it stays, as every such struct here: a copy would wait for what was just stored. */
 static inline void see_columns(struct attn_visible *see, struct attn_key_range columns) {
     see->begin = (int32_t)columns.begin, see->end = (int32_t)columns.end;
     see->lifted = 0, see->bits = NULL;
@@ -306,14 +305,14 @@ const float attn_factors_one[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 _Static_assert(sizeof attn_factors_one == ATTN_ROW_BLOCK * sizeof *attn_factors_one,
                "a factor for each row");
 
-struct attn_visible attn_see_part(struct attn_visible see, int64_t from, int64_t to) {
-    const struct attn_visible part = {
-        (int32_t)(at_least(see.begin, from) - from),
-        (int32_t)(at_most(see.end, to) - from),
-        (int32_t)(at_least(see.lifted, from) - from),
-        see.bits ? see.bits + from / 64 : NULL,
-    };
-    return part.begin < part.end ? part : (struct attn_visible){0, 0, 0, NULL};
+void attn_see_part(const struct attn_visible *see, int64_t from, int64_t to,
+                   struct attn_visible *part) {
+    const int64_t begin = at_least(see->begin, from), end = at_most(see->end, to);
+    const bool is_seen = begin < end;
+    part->begin = is_seen ? (int32_t)(begin - from) : 0;
+    part->end = is_seen ? (int32_t)(end - from) : 0;
+    part->lifted = is_seen ? (int32_t)(at_least(see->lifted, from) - from) : 0;
+    part->bits = is_seen && see->bits ? see->bits + from / 64 : NULL;
 }
 
 void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
@@ -342,7 +341,7 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
         const int64_t to = at_most(j + chunk, sight->end);
         struct attn_visible part[ATTN_ROW_BLOCK];
         for (size_t r = 0; r < n_rows; r++)
-            part[r] = attn_see_part(sight->visible[r], j, to);
+            attn_see_part(&sight->visible[r], j, to, &part[r]);
         lay_out_values(job, w, tile, j, to, sight->end);
         pv_tile(w->scores + j / per_lane, stride, part, n_rows, w->widened, (int64_t)acc_stride,
                 v_dim, factor, acc, acc_stride);

@@ -27,12 +27,12 @@ struct attn_sight {
     uint64_t bits[ATTN_ROW_BLOCK][ATTN_BIT_WORDS(ATTN_TILE_MOST)];
 };
 
-struct attn_products attn_products_of(const struct attn_checked *problem,
-                                      const struct attn_kernels *kernels);
+void attn_products_of(const struct attn_checked *problem, const struct attn_kernels *kernels,
+                      struct attn_products *products);
 
 /* The tile of keys [begin, end) for the rows of a task. */
-struct attn_tile attn_tile_of(const struct attn_job *job, const struct attn_rows *rows,
-                              int64_t begin, int64_t end, int64_t next_end);
+void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
+                     int64_t end, int64_t next_end, struct attn_tile *tile);
 
 /* Packs the tile's keys, and makes f32 of values of another type, if so many rows are worth it.
  * Before this, none of them has been read. */
@@ -64,7 +64,8 @@ void attn_tile_bias(const struct attn_job *job, const struct attn_scratch *w,
                     const struct attn_sight *sight, int64_t begin, int64_t end);
 
 /* What a row sees of columns [from, to), counted from `from`, a multiple of 64 if it has bits. */
-struct attn_visible attn_see_part(struct attn_visible see, int64_t from, int64_t to);
+void attn_see_part(const struct attn_visible *see, int64_t from, int64_t to,
+                   struct attn_visible *part);
 
 /* A factor of 1 for each row of a block: sums go on as they are. */
 extern const float attn_factors_one[ATTN_ROW_BLOCK];

@@ -166,7 +166,7 @@ bool attn_tile_stored_values(const struct attn_job *job, const struct attn_scrat
         if (to < sight->end)
             attn_tile_ask(job, tile, ATTN_VALUES, j, to, sight->end);
         for (int64_t r = 0; r < block->n; r++)
-            piece[r] = attn_see_part(sight->visible[r], j, to);
+            attn_see_part(&sight->visible[r], j, to, &piece[r]);
         pv(w->scores + j, job->plan->score_stride, piece, (size_t)block->n, &values,
            (size_t)p->v_dim, factor, acc, job->plan->v_stride);
         factor = attn_factors_one;

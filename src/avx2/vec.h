@@ -55,12 +55,23 @@ static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 /* Masked loads are avoided: an emulator may read, and fault on, the lanes that the mask hides.
  * Masked stores are not affected. */
 
+/* The first n < 4 lanes, others 0. */
+static inline __m128 load_fewer_than_4(const float *p, size_t n) {
+    __m128 x = _mm_setzero_ps();
+    if (n >= 2)
+        x = _mm_loadl_pi(x, (const __m64 *)p);
+    if (n & 1) {
+        const __m128 last = _mm_load_ss(p + n - 1);
+        x = n == 1 ? last : _mm_movelh_ps(x, last);
+    }
+    return x;
+}
 /* The first n < 8 lanes, others 0. */
 static inline vf vf_load_first(const float *p, size_t n) {
-    float x[VF_LANES] = {0};
-    for (size_t i = 0; i < n; i++)
-        x[i] = p[i];
-    return _mm256_loadu_ps(x);
+    if (n < 4)
+        return _mm256_zextps128_ps256(load_fewer_than_4(p, n));
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)),
+                                load_fewer_than_4(p + 4, n - 4), 1);
 }
 static inline void vf_store_first(float *p, vf x, size_t n) {
     _mm256_maskstore_ps(p, _mm256_castps_si256(vm_range(0, 0, (int32_t)n)), x);
@@ -85,6 +96,10 @@ static inline vf vf_load_last(const float *p, size_t n, int short_row) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
+    if (n == VF_LANES) { /* a load does not get from a masked store what it needs before it is done */
+        _mm256_storeu_ps(p, x);
+        return;
+    }
     if (!short_row) {
         const vm last = vm_range(0, VF_LANES - (int32_t)n, VF_LANES);
         _mm256_maskstore_ps(p + n - VF_LANES, _mm256_castps_si256(last), x);

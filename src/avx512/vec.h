@@ -69,6 +69,8 @@ static inline vf vf_load_last(const float *p, size_t n, int short_row) {
 static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
     if (short_row)
         vf_store_first(p, x, n);
+    else if (n == VF_LANES) /* a load may have to wait until a masked store is done */
+        vf_store(p, x);
     else
         _mm512_mask_storeu_ps(p + n - VF_LANES, (vm)~vm_first(VF_LANES - n), x);
 }

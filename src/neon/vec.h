@@ -57,13 +57,15 @@ static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
         vf_store_first(p, x, n);
         return;
     }
+    if (n == VF_LANES) {
+        vf_store(p, x);
+        return;
+    }
     vst1q_lane_f32(p + n - 1, x, 3);
     if (n > 1)
         vst1q_lane_f32(p + n - 2, x, 2);
     if (n > 2)
         vst1q_lane_f32(p + n - 3, x, 1);
-    if (n > 3)
-        vst1q_lane_f32(p, x, 0);
 }
 
 static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
