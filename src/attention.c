@@ -37,18 +37,16 @@ static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct 
 
 /* ---- One block of rows on one tile ----------------------------------------------------------- */
 
-/* Weights of the tile in w->scores, in place of scores; m and l of the block's state are raised, or
- * begun, and factor[r] is what its sums have to be multiplied by. False if no row sees any key. */
+/* Weights of the tile in w->scores, in place of scores; m and l of the block's state are raised and
+ * factor[r] is what its sums have to be multiplied by, or they are begun where factor is null. False
+ * if no row sees any key. */
 static bool weigh_tile(const struct attn_job *job, const struct attn_scratch *w,
                        const struct attn_rows *rows, const struct attn_rows *block,
-                       struct attn_tile *tile, bool is_first, const struct attn_state *state,
+                       struct attn_tile *tile, const struct attn_state *state,
                        struct attn_sight *sight, float *factor) {
     attn_tile_see(job, w, block, tile, sight);
     if (sight->begin >= sight->end)
         return false;
-    if (is_first)
-        for (int64_t r = 0; r < block->n; r++)
-            state->m[r] = -INFINITY, state->l[r] = 0;
     if (!tile->is_ready)
         attn_tile_make_ready(job, w, rows, tile);
     const int64_t begin = sight->begin / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
@@ -240,9 +238,8 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     if (is_finished && rows->n > FEW_ROWS)
         prefetch_output(job, block);
     struct attn_sight sight;
-    float factor[ATTN_ROW_BLOCK];
-    const float *const rescale = is_first ? NULL : factor;
-    const bool sees = weigh_tile(job, w, rows, block, tile, is_first, own, &sight, factor);
+    float factor[ATTN_ROW_BLOCK], *const rescale = is_first ? NULL : factor;
+    const bool sees = weigh_tile(job, w, rows, block, tile, own, &sight, rescale);
     if (sees && is_last && (is_finished || !is_direct) && attn_tile_can_end(job, tile)) {
         if (end_span(job, w, block, tile, &sight, rescale, own, &run, is_finished))
             return;

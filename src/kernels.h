@@ -225,7 +225,7 @@ struct attn_kernels {
     void (*bits_of_bias)(const float *bias, size_t n_keys, uint64_t *bits);
 
     /* The fused softmax of each row over the keys it sees. With s the row's scores and (m, l) its
-     * running maximum and sum, begin = (-inf, 0):
+     * running maximum and sum, taken to be (-inf, 0) where factor is null:
      *     m' = max(m, visible s), a NaN not counting; z = m', or 0 where m' = -inf
      *     f  = exp(m - z), or 1 where m' = m or the row sees no key of the tile; factor[r] = f
      *     s  = exp(s - z) in place where visible, a NaN staying NaN, so that a score of -inf has

@@ -16,20 +16,9 @@
 #include "kernels.h"
 #include "row_vectors.h"
 
-/* exp, the maximum and the sum of SOFTMAX_VECTORS vectors at once; a set may have its own way to the
- * same bits. */
+/* exp of SOFTMAX_VECTORS vectors at once; a set may have its own way to the same bits. */
 #ifndef SOFTMAX_EXP
 #define SOFTMAX_EXP(x) exp_nonpositive_n(SOFTMAX_VECTORS, x)
-#endif
-#ifndef SOFTMAX_REDUCE_MAX
-#define SOFTMAX_REDUCE_MAX(x, out) SOFTMAX_REDUCE(vf_reduce_max, x, out)
-#define SOFTMAX_REDUCE_ADD(x, out) SOFTMAX_REDUCE(vf_reduce_add, x, out)
-#define SOFTMAX_REDUCE(reduce, x, out)                                                             \
-    do {                                                                                           \
-        UNROLL                                                                                     \
-        for (int i = 0; i < SOFTMAX_VECTORS; i++)                                                  \
-            (out)[i] = reduce((x)[i]);                                                             \
-    } while (0)
 #endif
 
 ALWAYS_INLINE void max_of_four(const float *s, vf *m) {
@@ -38,9 +27,9 @@ ALWAYS_INLINE void max_of_four(const float *s, vf *m) {
         m[i] = vf_max_number(vf_load(s + i * VF_LANES), m[i]);
 }
 
-/* The maximum of the visible scores, NaN not counting; -inf if there is none. Four accumulators,
- * because a maximum has no order of arithmetic to keep. */
-static inline float visible_max(const float *s, int32_t begin, int32_t end) {
+/* The maxima of the visible scores of each lane, NaN not counting; -inf if there is none. Four
+ * accumulators, because a maximum has no order of arithmetic to keep. */
+static inline vf visible_max(const float *s, int32_t begin, int32_t end) {
     const vf none = vf_set1(-INFINITY);
     const int32_t body = (begin + VF_LANES - 1) & -VF_LANES, body_end = end & -VF_LANES;
     vf m[4] = {none, none, none, none};
@@ -60,13 +49,13 @@ static inline float visible_max(const float *s, int32_t begin, int32_t end) {
         m[0] = vf_max_number(vf_load(s + j), m[0]);
     if (j < end)
         m[1] = vf_max_number(vf_select(vm_range(j, begin, end), vf_load(s + j), none), m[1]);
-    return vf_reduce_max(vf_max_number(vf_max_number(m[0], m[1]), vf_max_number(m[2], m[3])));
+    return vf_max_number(vf_max_number(m[0], m[1]), vf_max_number(m[2], m[3]));
 }
 
 /* The same where bits say which keys of the range are visible. The others become -inf on the way:
  * what follows then gives them weight 0, which adds nothing to the sum, as it does to those that a
  * range hides. */
-static inline float visible_max_of_bits(float *s, struct attn_visible see) {
+static inline vf visible_max_of_bits(float *s, struct attn_visible see) {
     const vf none = vf_set1(-INFINITY);
     vf max = none;
     for (int32_t j = see.begin & -VF_LANES; j < see.end; j += VF_LANES) {
@@ -76,7 +65,7 @@ static inline float visible_max_of_bits(float *s, struct attn_visible see) {
         vf_store(s + j, x);
         max = vf_max_number(x, max);
     }
-    return vf_reduce_max(max);
+    return max;
 }
 
 /* s = exp(s - z) of SOFTMAX_VECTORS vectors, added to *sum. */
@@ -93,8 +82,8 @@ ALWAYS_INLINE void exp_vectors(float *s, vf z, vf *sum) {
     }
 }
 
-/* s = exp(s - z) where visible; returns the sum. */
-static inline float exponentials(float *s, int32_t begin, int32_t end, float row_z) {
+/* s = exp(s - z) where visible; returns the sum of each lane. */
+static inline vf exponentials(float *s, int32_t begin, int32_t end, float row_z) {
     const vf z = vf_set1(row_z);
     vf sum = vf_set1(0.0f);
     int32_t j = begin & -VF_LANES;
@@ -126,7 +115,7 @@ static inline float exponentials(float *s, int32_t begin, int32_t end, float row
     if (j < end)
         SOFTMAX_CUT_VECTOR();
 #undef SOFTMAX_CUT_VECTOR
-    return vf_reduce_add(sum);
+    return sum;
 }
 
 /* Lifts the first weights of a row (see softmax_rows in kernels.h). Returns the column before which
@@ -153,49 +142,75 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
     return lifted;
 }
 
-/* Fewer rows than this take their steps one by one: as a vector they would have to wait until each
- * one's store of a single number is in the cache. */
+/* ---- What each row has one of ---------------------------------------------------------------- */
+
+/* Rows leave a vector of maxima or of sums each, whose lanes are then brought together for as many
+ * rows as a vector has lanes. Each row's single number would have to go through memory to its lane,
+ * where a load of all of them waits until every store is done. */
+typedef float row_lanes[VF_LANES];
+
+/* Fewer rows than this are brought together one by one. */
 enum { ROWS_WORTH_A_VECTOR = (VF_LANES + 3) / 4 };
 
-/* The new maxima of rows that see scores up to `seen`, what to subtract from their scores, and the
- * factors that follow. Where all scores so far are -inf, subtracting that would make NaN of them; a
- * number gives them weight 0. */
+/* The vectors of n rows, the last row's again where there are fewer than lanes. */
+ALWAYS_INLINE void load_lanes(const row_lanes *lanes, size_t n, vf *x) {
+    UNROLL
+    for (size_t i = 0; i < VF_LANES; i++)
+        x[i] = vf_load(lanes[i < n ? i : n - 1]);
+}
+
+/* The new maxima of rows whose scores go up to `seen`, what to subtract from their scores, and the
+ * factors that follow: 0 where is_first says that there was no maximum. Where all scores so far are
+ * -inf, subtracting that would make NaN of them; a number gives them weight 0. */
 struct raised {
     vf m, z, factor;
 };
-ALWAYS_INLINE struct raised raise_maximum(vf seen, vf old) {
-    const vf new = vf_max_number(seen, old), z = vf_max_number(new, vf_set1(-FLT_MAX));
+ALWAYS_INLINE struct raised raise_maximum(int is_first, vf seen, vf old) {
+    const vf new = is_first ? seen : vf_max_number(seen, old);
+    const vf z = vf_max_number(new, vf_set1(-FLT_MAX));
+    if (is_first)
+        return (struct raised){new, z, vf_set1(0.0f)};
     const vf factor = exp_nonpositive(vf_sub(old, z));
     return (struct raised){new, z, vf_select(vf_equal(new, old), vf_set1(1.0f), factor)};
 }
 
-/* seen, z and factor have room for whole vectors. */
-static inline void raise_maxima(size_t n_rows, const float *seen, float *m, float *z,
-                                float *factor) {
+/* m = max(m, the largest of a row's lanes). z and factor have room for whole vectors. */
+ALWAYS_INLINE void raise_maxima(size_t n_rows, const row_lanes *lanes, int is_first, float *m,
+                                float *z, float *factor) {
     size_t r = 0;
     for (; r + ROWS_WORTH_A_VECTOR <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
-        const struct raised to = raise_maximum(vf_load(seen + r), load_rows(m + r, n));
+        vf x[VF_LANES];
+        load_lanes(lanes + r, n, x);
+        const struct raised to = raise_maximum(is_first, vf_reduce_max_each(x),
+                                               is_first ? vf_set1(0.0f) : load_rows(m + r, n));
         vf_store(z + r, to.z);
         vf_store(factor + r, to.factor);
         store_rows(m + r, to.m, n);
     }
     for (; r < n_rows; r++) {
-        const struct raised to = raise_maximum(vf_set1(seen[r]), vf_set1(m[r]));
+        const vf seen = vf_set1(vf_reduce_max(vf_load(lanes[r])));
+        const struct raised to = raise_maximum(is_first, seen, vf_set1(is_first ? 0.0f : m[r]));
         m[r] = vf_first(to.m), z[r] = vf_first(to.z), factor[r] = vf_first(to.factor);
     }
 }
 
-/* The new sums of rows whose weights add up to `sum`, with room for whole vectors. */
-static inline void add_sums(size_t n_rows, const float *sum, const float *factor, float *l) {
+/* l = l * factor + the sum of a row's lanes. */
+ALWAYS_INLINE void add_sums(size_t n_rows, const row_lanes *lanes, int is_first,
+                            const float *factor, float *l) {
     size_t r = 0;
     for (; r + ROWS_WORTH_A_VECTOR <= n_rows; r += VF_LANES) {
         const size_t n = n_rows - r;
-        const vf past = load_rows(l + r, n);
-        store_rows(l + r, vf_fma(past, vf_load(factor + r), vf_load(sum + r)), n);
+        vf x[VF_LANES];
+        load_lanes(lanes + r, n, x);
+        const vf sum = vf_reduce_add_each(x);
+        store_rows(l + r, is_first ? sum : vf_fma(load_rows(l + r, n), vf_load(factor + r), sum),
+                   n);
     }
-    for (; r < n_rows; r++)
-        l[r] = vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum[r])));
+    for (; r < n_rows; r++) {
+        const float sum = vf_reduce_add(vf_load(lanes[r]));
+        l[r] = is_first ? sum : vf_first(vf_fma(vf_set1(l[r]), vf_set1(factor[r]), vf_set1(sum)));
+    }
 }
 
 /* Lifts the first weights of a row if it needs that; returns its factor. */
@@ -257,7 +272,7 @@ ALWAYS_INLINE void exp_step(float *scores, size_t stride, int32_t j, int32_t end
 /* The maxima of such rows, and their exponentials: the vectors of the same keys one after the
  * other. */
 static inline void max_of_alike(const float *scores, size_t stride, int32_t begin, int32_t end,
-                                float *seen) {
+                                row_lanes *lanes) {
     vf max[SOFTMAX_ROWS];
     UNROLL
     for (int i = 0; i < SOFTMAX_ROWS; i++)
@@ -267,98 +282,106 @@ static inline void max_of_alike(const float *scores, size_t stride, int32_t begi
         max_step(scores, stride, j, j + VF_LANES, max);
     if (j < end)
         max_step(scores, stride, j, end, max);
-    SOFTMAX_REDUCE_MAX(max, seen);
-}
-static inline void exp_of_alike(float *scores, size_t stride, int32_t begin, int32_t end,
-                                const float *row_z, float *sum) {
-    vf z[SOFTMAX_ROWS], part[SOFTMAX_ROWS];
     UNROLL
     for (int i = 0; i < SOFTMAX_ROWS; i++)
-        z[i] = vf_set1(row_z[i]), part[i] = vf_set1(0.0f);
+        vf_store(lanes[i], max[i]);
+}
+static inline void exp_of_alike(float *scores, size_t stride, int32_t begin, int32_t end,
+                                const float *row_z, row_lanes *lanes) {
+    vf z[SOFTMAX_ROWS], sum[SOFTMAX_ROWS];
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        z[i] = vf_set1(row_z[i]), sum[i] = vf_set1(0.0f);
     int32_t j = begin;
     for (; j < (end & -VF_LANES); j += VF_LANES)
-        exp_step(scores, stride, j, j + VF_LANES, z, part);
+        exp_step(scores, stride, j, j + VF_LANES, z, sum);
     if (j < end)
-        exp_step(scores, stride, j, end, z, part);
-    SOFTMAX_REDUCE_ADD(part, sum);
+        exp_step(scores, stride, j, end, z, sum);
+    UNROLL
+    for (int i = 0; i < SOFTMAX_ROWS; i++)
+        vf_store(lanes[i], sum[i]);
 }
 
 #endif
 
 /* ---------------------------------------------------------------------------------------------- */
 
-/* How many of the next n_rows rows are worked on together. */
-static inline size_t rows_together(const struct attn_visible *visible, size_t n_rows,
-                                   int all_together) {
-#ifndef SOFTMAX_APART
-    if (n_rows >= SOFTMAX_ROWS && (all_together || rows_go_together(visible, SOFTMAX_ROWS)))
-        return SOFTMAX_ROWS;
-#endif
-    (void)visible, (void)n_rows, (void)all_together;
-    return 1;
-}
-
 static inline void max_of_rows(float *scores, size_t stride, size_t n,
-                               const struct attn_visible *visible, float *seen) {
+                               const struct attn_visible *visible, row_lanes *lanes) {
     const struct attn_visible see = visible[0];
 #ifndef SOFTMAX_APART
     if (n > 1) {
-        max_of_alike(scores, stride, see.begin, see.end, seen);
+        max_of_alike(scores, stride, see.begin, see.end, lanes);
         return;
     }
 #endif
     (void)stride, (void)n;
-    *seen = see.begin >= see.end ? -INFINITY
-            : see.bits           ? visible_max_of_bits(scores, see)
-                                 : visible_max(scores, see.begin, see.end);
+    vf_store(lanes[0], see.begin >= see.end ? vf_set1(-INFINITY)
+                       : see.bits           ? visible_max_of_bits(scores, see)
+                                            : visible_max(scores, see.begin, see.end));
 }
 
 static inline void exp_of_rows(float *scores, size_t stride, size_t n,
-                               const struct attn_visible *visible, const float *z, float *sum) {
+                               const struct attn_visible *visible, const float *z,
+                               row_lanes *lanes) {
     const struct attn_visible see = visible[0];
 #ifndef SOFTMAX_APART
     if (n > 1) {
-        exp_of_alike(scores, stride, see.begin, see.end, z, sum);
+        exp_of_alike(scores, stride, see.begin, see.end, z, lanes);
         return;
     }
 #endif
     (void)stride, (void)n;
-    *sum = see.begin < see.end ? exponentials(scores, see.begin, see.end, *z) : 0;
+    vf_store(lanes[0],
+             see.begin < see.end ? exponentials(scores, see.begin, see.end, *z) : vf_set1(0.0f));
 }
 
 /* At most ATTN_ROW_BLOCK rows. First the maxima of all, then the exponentials of all: what is a chain
  * in one row has the others to overlap with. */
-NEVER_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
-                                struct attn_visible *visible, float *m, float *l, float *factor) {
+ALWAYS_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
+                                 struct attn_visible *visible, int is_first, float *m, float *l,
+                                 float *factor) {
     enum { ROOM = ATTN_ROW_BLOCK + VF_LANES };
-    float seen[ROOM], z[ROOM], sum[ROOM], f[ROOM];
+    row_lanes lanes[ATTN_ROW_BLOCK];
+    float z[ROOM], f[ROOM];
 #ifdef SOFTMAX_APART
-    const int all_together = 0;
+    const size_t together = 1;
 #else
-    const int all_together = rows_go_together(visible, n_rows);
+    const size_t together = rows_go_together(visible, n_rows) ? SOFTMAX_ROWS : 1;
 #endif
-    const size_t last_rows = n_rows & -(size_t)VF_LANES; /* there is room for as many as a vector */
-    vf_store(seen + last_rows, vf_set1(0.0f));
-    vf_store(sum + last_rows, vf_set1(0.0f));
     for (size_t r = 0, n; r < n_rows; r += n) {
-        n = rows_together(visible + r, n_rows - r, all_together);
-        max_of_rows(scores + r * stride, stride, n, visible + r, seen + r);
+        n = n_rows - r < together ? 1 : together;
+        max_of_rows(scores + r * stride, stride, n, visible + r, lanes + r);
     }
-    raise_maxima(n_rows, seen, m, z, f);
+    raise_maxima(n_rows, lanes, is_first, m, z, f);
     for (size_t r = 0, n; r < n_rows; r += n) {
-        n = rows_together(visible + r, n_rows - r, all_together);
-        exp_of_rows(scores + r * stride, stride, n, visible + r, z + r, sum + r);
+        n = n_rows - r < together ? 1 : together;
+        exp_of_rows(scores + r * stride, stride, n, visible + r, z + r, lanes + r);
     }
-    add_sums(n_rows, sum, f, l);
-    for (size_t r = 0; r < n_rows; r++)
-        factor[r] = lift_row(scores + r * stride, &visible[r], f[r]);
+    add_sums(n_rows, lanes, is_first, f, l);
+    for (size_t r = 0; r < n_rows; r++) {
+        const float of_row = lift_row(scores + r * stride, &visible[r], f[r]);
+        if (!is_first)
+            factor[r] = of_row;
+    }
+}
+NEVER_INLINE void softmax_first(float *scores, size_t stride, size_t n_rows,
+                                struct attn_visible *visible, float *m, float *l) {
+    softmax_block(scores, stride, n_rows, visible, 1, m, l, NULL);
+}
+NEVER_INLINE void softmax_next(float *scores, size_t stride, size_t n_rows,
+                               struct attn_visible *visible, float *m, float *l, float *factor) {
+    softmax_block(scores, stride, n_rows, visible, 0, m, l, factor);
 }
 
 static inline void softmax_rows(float *scores, size_t stride, size_t n_rows,
                                 struct attn_visible *visible, float *m, float *l, float *factor) {
     for (size_t r = 0; r < n_rows; r += ATTN_ROW_BLOCK) {
         const size_t n = n_rows - r < ATTN_ROW_BLOCK ? n_rows - r : ATTN_ROW_BLOCK;
-        softmax_block(scores + r * stride, stride, n, visible + r, m + r, l + r, factor + r);
+        if (factor)
+            softmax_next(scores + r * stride, stride, n, visible + r, m + r, l + r, factor + r);
+        else
+            softmax_first(scores + r * stride, stride, n, visible + r, m + r, l + r);
     }
 }
 

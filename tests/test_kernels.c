@@ -317,6 +317,33 @@ static void softmax_check_row(const float *before, const float *after, struct at
               "l is %.9g, want %.9g", (double)state[1], l);
 }
 
+/* Without factors the state is begun, whatever m and l hold, to the same bits. */
+static void softmax_try_begun(const struct attn_kernels *set, const struct softmax_case *c,
+                              struct attn_visible *visible, const float *before, float *scores,
+                              float *m, float *l) {
+    const size_t width = padded(c->keys), n = c->rows * width;
+    static float after[MAX_ROWS * MAX_KEYS];
+    float want[MAX_ROWS][2];
+    int32_t lifted[MAX_ROWS];
+    memcpy(after, scores, n * sizeof(float));
+    memcpy(scores, before, n * sizeof(float));
+    for (size_t r = 0; r < c->rows; r++) {
+        want[r][0] = m[r], want[r][1] = l[r], lifted[r] = visible[r].lifted;
+        m[r] = l[r] = NAN;
+    }
+    set->softmax_rows(scores, width, c->rows, visible, m, l, NULL);
+    for (size_t r = 0; r < c->rows; r++) {
+        CHECK(same_bits(m[r], want[r][0]) && same_bits(l[r], want[r][1]) &&
+                  visible[r].lifted == lifted[r],
+              "row %zu begun: m %a l %a lifted %d, want %a %a %d", r, (double)m[r], (double)l[r],
+              (int)visible[r].lifted, (double)want[r][0], (double)want[r][1], (int)lifted[r]);
+        for (size_t j = 0; j < width; j++)
+            CHECK(!sees(visible[r], (int32_t)j) ||
+                      same_bits(scores[r * width + j], after[r * width + j]),
+                  "row %zu begun differs at %zu", r, j);
+    }
+}
+
 static void softmax_try(const struct attn_kernels *set, const struct softmax_case *c,
                         struct attn_visible *visible, struct rng *rng) {
     check_context("softmax %s: rows %zu keys %zu side %d unaligned %d past %d, row 0 sees %d..%d",
@@ -399,6 +426,9 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
                       same_bits(unlifted(alone[j], j < see.lifted), scores[r * width + (size_t)j]),
                   "row %zu with -inf differs at %d", r, (int)j);
     }
+
+    if (!c->has_past)
+        softmax_try_begun(set, c, visible, before, scores, m, l);
 }
 
 Test(kernels, softmax) {

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "unroll.h"
+
 typedef __m256 vf;
 typedef __m256 vm; /* all bits of a lane set or clear */
 enum { VF_LANES = 8 };
@@ -96,7 +98,8 @@ static inline vf vf_load_last(const float *p, size_t n, int short_row) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
-    if (n == VF_LANES) { /* a load does not get from a masked store what it needs before it is done */
+    if (n ==
+        VF_LANES) { /* a load does not get from a masked store what it needs before it is done */
         _mm256_storeu_ps(p, x);
         return;
     }
@@ -171,6 +174,34 @@ static inline float vf_reduce_max(vf x) {
     z = _mm_max_ps(z, _mm_movehl_ps(z, z));
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
+
+/* The same of VF_LANES vectors at once, that of x[i] in lane i: with each step twice as many of them
+ * share a register. */
+#define REDUCE_EACH(op, x, all)                                                                    \
+    do {                                                                                           \
+        vf two[4], four[2];                                                                        \
+        UNROLL                                                                                     \
+        for (int i = 0; i < 4; i++)                                                                \
+            two[i] = op(_mm256_permute2f128_ps(x[i], x[i + 4], 0x20),                              \
+                        _mm256_permute2f128_ps(x[i], x[i + 4], 0x31));                             \
+        UNROLL                                                                                     \
+        for (int i = 0; i < 2; i++)                                                                \
+            four[i] = op(_mm256_shuffle_ps(two[2 * i], two[2 * i + 1], 0x44),                      \
+                         _mm256_shuffle_ps(two[2 * i], two[2 * i + 1], 0xee));                     \
+        all = op(_mm256_shuffle_ps(four[0], four[1], 0x88),                                        \
+                 _mm256_shuffle_ps(four[0], four[1], 0xdd));                                       \
+    } while (0)
+static inline vf vf_reduce_add_each(const vf *x) {
+    vf all;
+    REDUCE_EACH(_mm256_add_ps, x, all);
+    return all;
+}
+static inline vf vf_reduce_max_each(const vf *x) {
+    vf all;
+    REDUCE_EACH(_mm256_max_ps, x, all);
+    return all;
+}
+#undef REDUCE_EACH
 
 /* A vector of a storage type, exactly, and f32 rounded to one. */
 static inline vf vf_load_f16(const uint16_t *p) {

@@ -4,8 +4,6 @@
 #include "avx512.h"
 #include "vec.h"
 
-#define SOFTMAX_REDUCE_MAX(x, out) vf_reduce_max_4(x, out)
-#define SOFTMAX_REDUCE_ADD(x, out) vf_reduce_add_4(x, out)
 #include "softmax_row.h"
 
 void attn_softmax_rows_f32_avx512(float *scores, size_t score_stride, size_t n_rows,

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "unroll.h"
+
 typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VF_LANES = 16 };
@@ -138,21 +140,39 @@ static inline float vf_reduce_max(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
 
-/* The same of four vectors at once: after each of the first two steps two of them share a register. */
-#define REDUCE_4(op, x, out)                                                                       \
+/* The same of VF_LANES vectors at once, that of x[i] in lane i: with each step twice as many of them
+ * share a register. */
+#define REDUCE_EACH(op, x, all)                                                                    \
     do {                                                                                           \
-        const vf ab =                                                                              \
-            op(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xee));    \
-        const vf cd =                                                                              \
-            op(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xee));    \
-        vf all = op(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));       \
-        all = op(all, _mm512_permute_ps(all, 0xee));                                               \
-        all = op(all, _mm512_movehdup_ps(all));                                                    \
-        _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, all)));         \
+        vf two[8], four[4], eight[2];                                                              \
+        UNROLL                                                                                     \
+        for (int i = 0; i < 8; i++) { /* x[0] and x[4], x[8] and x[12], x[1] and x[5], ... */      \
+            const int a = i / 2 + i % 2 * 8;                                                       \
+            two[i] = op(_mm512_shuffle_f32x4(x[a], x[a + 4], 0x44),                                \
+                        _mm512_shuffle_f32x4(x[a], x[a + 4], 0xee));                               \
+        }                                                                                          \
+        UNROLL                                                                                     \
+        for (int i = 0; i < 4; i++)                                                                \
+            four[i] = op(_mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0x88),                   \
+                         _mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0xdd));                  \
+        UNROLL                                                                                     \
+        for (int i = 0; i < 2; i++)                                                                \
+            eight[i] = op(_mm512_shuffle_ps(four[2 * i], four[2 * i + 1], 0x44),                   \
+                          _mm512_shuffle_ps(four[2 * i], four[2 * i + 1], 0xee));                  \
+        all = op(_mm512_shuffle_ps(eight[0], eight[1], 0x88),                                      \
+                 _mm512_shuffle_ps(eight[0], eight[1], 0xdd));                                     \
     } while (0)
-static inline void vf_reduce_add_4(const vf *x, float *out) { REDUCE_4(_mm512_add_ps, x, out); }
-static inline void vf_reduce_max_4(const vf *x, float *out) { REDUCE_4(_mm512_max_ps, x, out); }
-#undef REDUCE_4
+static inline vf vf_reduce_add_each(const vf *x) {
+    vf all;
+    REDUCE_EACH(_mm512_add_ps, x, all);
+    return all;
+}
+static inline vf vf_reduce_max_each(const vf *x) {
+    vf all;
+    REDUCE_EACH(_mm512_max_ps, x, all);
+    return all;
+}
+#undef REDUCE_EACH
 
 /* A vector of a storage type, exactly, and f32 rounded to one. */
 static inline vf vf_load_f16(const uint16_t *p) {

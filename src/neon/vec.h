@@ -131,6 +131,19 @@ static inline float vf_reduce_add(vf x) {
 
 static inline float vf_reduce_max(vf x) { return vmaxnmvq_f32(x); }
 
+/* The same of VF_LANES vectors at once, that of x[i] in lane i. */
+static inline vf add_halves(vf a, vf b) {
+    const float64x2_t x = vreinterpretq_f64_f32(a), y = vreinterpretq_f64_f32(b);
+    return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(x, y)),
+                     vreinterpretq_f32_f64(vzip2q_f64(x, y)));
+}
+static inline vf vf_reduce_add_each(const vf *x) {
+    return vpaddq_f32(add_halves(x[0], x[1]), add_halves(x[2], x[3]));
+}
+static inline vf vf_reduce_max_each(const vf *x) {
+    return vpmaxnmq_f32(vpmaxnmq_f32(x[0], x[1]), vpmaxnmq_f32(x[2], x[3]));
+}
+
 /* A vector of a storage type, exactly, and f32 rounded to one. */
 static inline vf vf_load_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));

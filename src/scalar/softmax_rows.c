@@ -43,14 +43,15 @@ void attn_softmax_rows_f32_scalar(float *scores, size_t score_stride, size_t n_r
                                   struct attn_visible *visible, float *m, float *l, float *factor) {
     for (size_t r = 0; r < n_rows; r++) {
         struct attn_visible *see = &visible[r];
-        float *s = scores + r * score_stride;
-        factor[r] = 1;
+        float *s = scores + r * score_stride, f = 1;
         see->lifted = 0;
+        if (!factor)
+            m[r] = -INFINITY, l[r] = 0;
         if (see->begin < see->end)
-            factor[r] = softmax_row(s, *see, &m[r], &l[r]);
-        if (factor[r] < ATTN_LIFT_BELOW && !see->bits)
+            f = softmax_row(s, *see, &m[r], &l[r]);
+        if (f < ATTN_LIFT_BELOW && !see->bits)
             see->lifted = lift(s, see->begin, see->end);
-        if (see->lifted > 0)
-            factor[r] *= ATTN_LIFT;
+        if (factor)
+            factor[r] = see->lifted > 0 ? f * ATTN_LIFT : f;
     }
 }
