@@ -85,72 +85,97 @@ struct key_vector {
     size_t group_lanes;
 };
 
-/* M rows against a vector of keys, in the order of arithmetic of qk_broadcast.h. n_lanes: of a
- * key. */
-ALWAYS_INLINE void strided_block(const int M, const attn_type type, const int by_column,
-                                 const float *const *q, const struct key_vector *keys,
-                                 size_t n_lanes, float scale, float *scores, size_t score_stride) {
+/* M rows against V vectors of keys, in the order of arithmetic of qk_broadcast.h. Where V is 2, both
+ * are full. n_lanes: of a key. */
+ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
+                                 const int by_column, const float *const *q,
+                                 const struct key_vector *keys, size_t n_lanes, float scale,
+                                 float *scores, size_t score_stride) {
     const int64_t stride = keys->stride;
     const size_t n_keys = keys->n_keys;
-    const float *const lanes = keys->lanes, *scales = keys->scales;
-    const float *row[MAX_STRIDED_ROWS];
-    vf acc[MAX_STRIDED_ROWS];
-    struct turned_keys x;
-    x.scale = vf_set1(0.0f);
+    const float *lanes[2], *scales[2], *row[MAX_STRIDED_ROWS];
+    vf acc[2][MAX_STRIDED_ROWS], key_scale[2];
+    UNROLL
+    for (int v = 0; v < V; v++) {
+        lanes[v] = keys[v].lanes, scales[v] = keys[v].scales, key_scale[v] = vf_set1(0.0f);
+        UNROLL
+        for (int r = 0; r < M; r++)
+            acc[v][r] = vf_set1(0.0f);
+    }
     UNROLL
     for (int r = 0; r < M; r++)
-        row[r] = q[r], acc[r] = vf_set1(0.0f);
+        row[r] = q[r];
     size_t c = 0, group_end = 0;
-#define SCALES_AT(c)                                                                               \
+#define NEXT_GROUP(c)                                                                              \
     do {                                                                                           \
         if (type == ATTN_I8 && (c) == group_end) {                                                 \
-            x.scale = scales_of_keys(scales, keys->scale_stride, n_keys);                          \
-            scales++, group_end += keys->group_lanes;                                              \
+            UNROLL                                                                                 \
+            for (int v = 0; v < V; v++)                                                            \
+                key_scale[v] = scales_of_keys(scales[v]++, keys->scale_stride, n_keys);            \
+            group_end += keys->group_lanes;                                                        \
         }                                                                                          \
     } while (0)
-#define ROWS_OF_FEATURE(f)                                                                         \
+#define ROWS_OF_FEATURE(v, f)                                                                      \
     do {                                                                                           \
         const vf key = feature(type, &x, f);                                                       \
         UNROLL                                                                                     \
         for (int r = 0; r < M; r++)                                                                \
-            acc[r] = LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[r]);    \
+            acc[v][r] =                                                                            \
+                LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[v][r]);      \
     } while (0)
     if (n_keys == VF_LANES) {
-        struct lines_ahead ahead = lines_ahead(keys->next, stride, keys->n_next, n_lanes);
+        struct lines_ahead ahead[2];
+        UNROLL
+        for (int v = 0; v < V; v++)
+            ahead[v] = lines_ahead(keys[v].next, stride, keys[v].n_next, n_lanes);
         for (; c + 4 <= n_lanes; c += 4) {
-            if (by_column)
-                prefetch_column(keys->next, stride, c);
-            else
-                prefetch_lines(ahead);
-            SCALES_AT(c);
-            turn_keys(type, lanes + c, stride, VF_LANES, 4, &x);
+            NEXT_GROUP(c);
             UNROLL
-            for (size_t f = 0; f < 4 * per_lane(type); f++)
-                ROWS_OF_FEATURE(f);
+            for (int v = 0; v < V; v++) {
+                struct turned_keys x;
+                if (by_column)
+                    prefetch_column(keys[v].next, stride, c);
+                else
+                    prefetch_lines(ahead[v]);
+                turn_keys(type, lanes[v] + c, stride, VF_LANES, 4, &x);
+                x.scale = key_scale[v];
+                UNROLL
+                for (size_t f = 0; f < 4 * per_lane(type); f++)
+                    ROWS_OF_FEATURE(v, f);
+            }
         }
     }
     for (; (type == ATTN_F32 || M == 1) && c < n_lanes; c += 4) {
         const size_t features = (n_lanes - c < 4 ? n_lanes - c : 4) * per_lane(type);
-        SCALES_AT(c);
-        turn_keys(type, lanes + c, stride, n_keys, features, &x);
-        if (type == ATTN_F32) {
-            for (size_t f = 0; f < features; f++)
-                ROWS_OF_FEATURE(f);
-        } else {
-            UNROLL
-            for (size_t f = 0; f < 4 * per_lane(type); f++)
-                ROWS_OF_FEATURE(f);
+        NEXT_GROUP(c);
+        UNROLL
+        for (int v = 0; v < V; v++) {
+            struct turned_keys x;
+            turn_keys(type, lanes[v] + c, stride, n_keys, features, &x);
+            x.scale = key_scale[v];
+            if (type == ATTN_F32) {
+                for (size_t f = 0; f < features; f++)
+                    ROWS_OF_FEATURE(v, f);
+            } else {
+                UNROLL
+                for (size_t f = 0; f < 4 * per_lane(type); f++)
+                    ROWS_OF_FEATURE(v, f);
+            }
         }
     }
-#undef SCALES_AT
+#undef NEXT_GROUP
 #undef ROWS_OF_FEATURE
     UNROLL
-    for (int r = 0; r < M; r++)
-        vf_store(scores + (size_t)r * score_stride, vf_mul(acc[r], vf_set1(scale)));
+    for (int v = 0; v < V; v++) {
+        UNROLL
+        for (int r = 0; r < M; r++)
+            vf_store(scores + (size_t)r * score_stride + v * VF_LANES,
+                     vf_mul(acc[v][r], vf_set1(scale)));
+    }
 }
 
-/* The vector of keys from key j on, of n_keys keys. */
-ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const attn_type type,
+/* The vector of keys from key j on, of n_keys keys, where V of them are met at once. */
+ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const int V, const attn_type type,
                                                const struct attn_stored *keys, size_t j,
                                                size_t n_keys) {
     const size_t left = n_keys - j, n = left < VF_LANES ? left : VF_LANES;
@@ -164,9 +189,10 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const attn_type type
         const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
         const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
         x.lanes = (const float *)(const void *)piece->at + i * x.stride;
+        const struct attn_piece *next = piece + (V * VF_LANES > ATTN_PACK_STEP ? V : 1);
         x.next = x.lanes;
-        if (piece[1].at) {
-            x.next = (const float *)(const void *)piece[1].at + i * x.stride;
+        if (piece[1].at && next->at) {
+            x.next = (const float *)(const void *)next->at + i * x.stride;
             x.n_next = VF_LANES;
         }
         if (i == 0)
@@ -177,8 +203,9 @@ ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const attn_type type
         }
     } else {
         x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
-        x.n_next = left - n < VF_LANES ? left - n : VF_LANES;
-        x.next = x.n_next ? x.lanes + VF_LANES * x.stride : x.lanes;
+        const size_t ahead = (size_t)V * VF_LANES, after = left > ahead ? left - ahead : 0;
+        x.n_next = after < VF_LANES ? after : VF_LANES;
+        x.next = x.n_next ? x.lanes + (int64_t)ahead * x.stride : x.lanes;
         if (M > 2 && type == ATTN_F32 && left >= 3 * VF_LANES) {
             const struct attn_piece later = {(const char *)(x.lanes + 2 * VF_LANES * x.stride),
                                              NULL};
@@ -200,21 +227,33 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
                                 const struct attn_stored *keys, size_t first, size_t n_keys,
                                 size_t n_lanes, float scale, float *scores, size_t score_stride) {
     size_t j = first;
-#define STRIDED_VECTORS(by_column)                                                                 \
-    for (; j + VF_LANES <= n_keys; j += VF_LANES) {                                                \
-        struct key_vector x = vector_of_keys(M, type, keys, j, n_keys);                            \
-        x.n_keys = VF_LANES; /* a constant from here on */                                         \
-        strided_block(M, type, by_column, q, &x, n_lanes, scale, scores + j, score_stride);        \
+#define STRIDED_VECTORS(V, by_column)                                                              \
+    for (; j + V * VF_LANES <= n_keys; j += V * VF_LANES) {                                        \
+        struct key_vector x[V];                                                                    \
+        UNROLL                                                                                     \
+        for (int v = 0; v < V; v++) {                                                              \
+            x[v] = vector_of_keys(M, V, type, keys, j + (size_t)v * VF_LANES, n_keys);             \
+            x[v].n_keys = VF_LANES; /* a constant from here on */                                  \
+        }                                                                                          \
+        strided_block(M, V, type, by_column, q, x, n_lanes, scale, scores + j, score_stride);      \
     }
+    const int is_paired = M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
+                                : type == ATTN_I8 ? PAIRED_ROWS_I8
+                                                  : PAIRED_ROWS_HALVES);
     /* Keys of int8 have few lines, and those of a piece lie together: both are streams as they are. */
-    if (M == 1 && type != ATTN_I8 && !keys->pieces)
-        STRIDED_VECTORS(1)
-    else
-        STRIDED_VECTORS(0)
+    if (M == 1 && type != ATTN_I8 && !keys->pieces) {
+        if (is_paired)
+            STRIDED_VECTORS(2, 1)
+        STRIDED_VECTORS(1, 1)
+    } else {
+        if (is_paired)
+            STRIDED_VECTORS(2, 0)
+        STRIDED_VECTORS(1, 0)
+    }
 #undef STRIDED_VECTORS
     if (j < n_keys && (M == 1 || type == ATTN_F32)) {
-        const struct key_vector x = vector_of_keys(M, type, keys, j, n_keys);
-        strided_block(M, type, 0, q, &x, n_lanes, scale, scores + j, score_stride);
+        const struct key_vector x = vector_of_keys(M, 1, type, keys, j, n_keys);
+        strided_block(M, 1, type, 0, q, &x, n_lanes, scale, scores + j, score_stride);
     }
 }
 

@@ -27,6 +27,10 @@ enum { VF_LANES = 8 };
 /* Rows that meet keys as they are transposed: 8 sums, 4 keys and what transposing takes. */
 #define MAX_STRIDED_ROWS 8
 
+/* Up to so many rows meet two vectors of keys at once, by the keys' type: their chains of multiply-adds
+ * are too few to fill the latency. */
+enum { PAIRED_ROWS_F32 = 2, PAIRED_ROWS_HALVES = 4, PAIRED_ROWS_I8 = 3 };
+
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 2
 #define WIDE_VECTORS 4

@@ -28,6 +28,10 @@ enum { VF_LANES = 16 };
 /* Rows that meet keys as they are transposed: 12 sums, 4 keys and what transposing takes. */
 #define MAX_STRIDED_ROWS 12
 
+/* Up to so many rows meet two vectors of keys at once, by the keys' type: their chains of multiply-adds
+ * are too few to fill the latency. Turning 16 keys of the other types takes as long as a chain. */
+enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 0, PAIRED_ROWS_I8 = 2 };
+
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 3
 #define WIDE_VECTORS 8
