@@ -4,7 +4,8 @@
  *
  * For instruction sets that broadcast queries from memory; on the vectors of vec.h and the
  * transpositions of transpose.h, which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or
- * 12. What is called a feature of f32 here is a lane of lanes.h.
+ * 12, the rows that meet two vectors of keys at once (PAIRED_ROWS_...), and which way the keys that
+ * come next are asked for then. What is called a feature of f32 here is a lane of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_QK_FEW_ROWS_H
@@ -243,7 +244,7 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
     /* Keys of int8 have few lines, and those of a piece lie together: both are streams as they are. */
     if (M == 1 && type != ATTN_I8 && !keys->pieces) {
         if (is_paired)
-            STRIDED_VECTORS(2, 1)
+            STRIDED_VECTORS(2, PAIRS_BY_COLUMN)
         STRIDED_VECTORS(1, 1)
     } else {
         if (is_paired)

@@ -29,8 +29,8 @@ enum { VF_LANES = 16 };
 #define MAX_STRIDED_ROWS 12
 
 /* Up to so many rows meet two vectors of keys at once, by the keys' type: their chains of multiply-adds
- * are too few to fill the latency. Turning 16 keys of the other types takes as long as a chain. */
-enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 0, PAIRED_ROWS_I8 = 2 };
+ * are too few to fill the latency. Turning 16 keys of f32 takes as long as a chain of theirs. */
+enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 1, PAIRED_ROWS_I8 = 2, PAIRS_BY_COLUMN = 0 };
 
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 3
