@@ -225,10 +225,10 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
     }
 }
 
-/* Keys whose values are asked for ahead, and that are worked on in one go where so few rows that they
- * wait for memory need several turns for all features: memory then gives whole rows, at an even
- * pace. */
-enum { KEYS_AHEAD = 12, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
+/* Keys whose values are asked for ahead, and of those in bytes. Keys that are worked on in one go where
+ * so few rows that they wait for memory need several turns for all features: memory then gives whole
+ * rows, at an even pace. */
+enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
 
 /* Those of a whole tile. They are written once and changed in place on their way to the blocks: a
  * copy would read as vectors what has just been written as numbers, and wait until it and all that
@@ -241,7 +241,7 @@ static inline void pv_begin(struct pv_operands *o, const float *weights, size_t 
     o->pieces = values->pieces;
     o->scales = values->scales, o->scale_stride = values->scale_stride;
     o->group = values->group, o->column = 0;
-    o->ahead = KEYS_AHEAD * (uintptr_t)o->value_stride;
+    o->ahead = (bytes == 1 ? I8_KEYS_AHEAD : KEYS_AHEAD) * (uintptr_t)o->value_stride;
     o->factor = factor;
     o->acc = acc, o->acc_stride = acc_stride;
     o->last = 0;
