@@ -266,7 +266,7 @@ format: ## lay out the source with clang-format
 check-format: ## say whether `make format` would change something
 	clang-format --dry-run -Werror $(FORMATTED)
 
-include bench/peers/rules.mk bench/arm/rules.mk
+include bench/peers/rules.mk bench/arm/rules.mk bench/stalls/rules.mk
 
 # ---- Installation --------------------------------------------------------------------------------
 

@@ -144,8 +144,8 @@ static struct attn_key_range columns_of_row(const struct attn_job *job,
 }
 
 /* Written where it stays, as every such struct here: a copy would wait for what was just stored. */
-static inline void see_columns(struct attn_visible *see, struct attn_key_range columns) {
-    see->begin = (int32_t)columns.begin, see->end = (int32_t)columns.end;
+static inline void see_columns(struct attn_visible *see, int32_t begin, int32_t end) {
+    see->begin = begin, see->end = end;
     see->lifted = 0, see->bits = NULL;
 }
 
@@ -188,13 +188,17 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
     const bool is_same =
         job->c->same_keys || (first.end > 0 && first.begin == last.begin && first.end == last.end);
     const bool has_mask = job->c->p.mask.type != ATTN_MASK_NONE;
-    sight->begin = first.begin, sight->end = first.end;
+    const int32_t same_begin = (int32_t)first.begin, same_end = (int32_t)first.end;
     for (int64_t r = 0; is_same && r < block->n; r++)
-        see_columns(&sight->visible[r], first);
-    for (int64_t r = 0; !is_same && r < block->n; r++)
-        see_columns(&sight->visible[r], columns_of_row(job, block, tile, r));
-    if (is_same && !has_mask)
+        see_columns(&sight->visible[r], same_begin, same_end);
+    for (int64_t r = 0; !is_same && r < block->n; r++) {
+        const struct attn_key_range columns = columns_of_row(job, block, tile, r);
+        see_columns(&sight->visible[r], (int32_t)columns.begin, (int32_t)columns.end);
+    }
+    if (is_same && !has_mask) {
+        sight->begin = same_begin, sight->end = same_end;
         return;
+    }
     int32_t begin = INT32_MAX, end = 0;
     for (int64_t r = 0; r < block->n; r++)
         end = sight->visible[r].end > end ? sight->visible[r].end : end;

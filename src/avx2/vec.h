@@ -58,8 +58,7 @@ static inline void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 /* The same, no further than into the second-level cache. */
 #define vf_prefetch_far(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
 
-/* Masked loads are avoided: an emulator may read, and fault on, the lanes that the mask hides.
- * Masked stores are not affected. */
+/* Masked loads are avoided: an emulator may read, and fault on, the lanes that the mask hides. */
 
 /* The first n < 4 lanes, others 0. */
 static inline __m128 load_fewer_than_4(const float *p, size_t n) {
@@ -79,8 +78,22 @@ static inline vf vf_load_first(const float *p, size_t n) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)),
                                 load_fewer_than_4(p + 4, n - 4), 1);
 }
+static inline void store_fewer_than_4(float *p, __m128 x, size_t n) {
+    if (n >= 2) {
+        _mm_storel_pi((__m64 *)p, x);
+        x = _mm_movehl_ps(x, x);
+    }
+    if (n & 1)
+        _mm_store_ss(p + n - 1, x);
+}
+/* Without a mask: no load is served from a masked store before it is in the cache. */
 static inline void vf_store_first(float *p, vf x, size_t n) {
-    _mm256_maskstore_ps(p, _mm256_castps_si256(vm_range(0, 0, (int32_t)n)), x);
+    if (n < 4) {
+        store_fewer_than_4(p, _mm256_castps256_ps128(x), n);
+        return;
+    }
+    _mm_storeu_ps(p, _mm256_castps256_ps128(x));
+    store_fewer_than_4(p + 4, _mm256_extractf128_ps(x, 1), n - 4);
 }
 
 /* The last n <= 8 elements of a row, which begin at p, in lanes of which only these two functions
@@ -102,8 +115,7 @@ static inline vf vf_load_last(const float *p, size_t n, int short_row) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
-    if (n ==
-        VF_LANES) { /* a load does not get from a masked store what it needs before it is done */
+    if (n == VF_LANES) {
         _mm256_storeu_ps(p, x);
         return;
     }
