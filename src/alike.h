@@ -24,4 +24,14 @@ static inline int rows_are_alike(const struct attn_visible *visible, size_t n_ro
     return !differ;
 }
 
+/* The same, but for where the ranges end, as those of causal rows do. */
+static inline int rows_begin_alike(const struct attn_visible *visible, size_t n_rows) {
+    const int32_t begin = visible[0].begin;
+    uintptr_t differ = 0;
+    for (size_t r = 0; r < n_rows; r++)
+        differ |= (uint32_t)(visible[r].begin ^ begin) | (uint32_t)visible[r].lifted |
+                  (uintptr_t)visible[r].bits;
+    return !differ;
+}
+
 #endif

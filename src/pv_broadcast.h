@@ -39,7 +39,10 @@ struct pv_operands {
     const float *factor;  /* null: the sums start from -0 */
     float *acc;
     size_t acc_stride;
-    size_t last;                      /* features in the last vector */
+    size_t last;                     /* features in the last vector */
+    const struct attn_visible *edge; /* not null: of keys from the end of a block's on, up to past,
+                                        each row sees those before its own end */
+    int32_t past;
     const struct attn_ending *ending; /* null: sums stay in acc */
     size_t row;                       /* the first one, of those that ending counts */
 };
@@ -176,6 +179,28 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
     }
 }
 
+/* Keys from `begin` on, of which each row sees those before its own end: rows that differ in a few keys
+ * only are cheaper in one block than each alone. Of f32 at one stride. */
+ALWAYS_INLINE void pv_edge(const int M, const int N, const int short_row,
+                           const struct pv_operands *o, int64_t begin, vf acc[][WIDE_VECTORS]) {
+    for (int64_t j = begin; j < o->past; j++) {
+        const char *value = o->values + j * o->value_stride;
+        vf x[WIDE_VECTORS];
+        UNROLL
+        for (int v = 0; v < N; v++)
+            x[v] = pv_value(ATTN_F32, value, v, v == N - 1, short_row, o->last, NULL, NULL);
+        UNROLL
+        for (int r = 0; r < M; r++) {
+            if (j >= o->edge[r].end)
+                continue;
+            const vf w = vf_set1(o->weights[(size_t)r * o->weight_stride + (size_t)j]);
+            UNROLL
+            for (int v = 0; v < N; v++)
+                acc[r][v] = LANE_MULTIPLY_ADD(w, x[v], acc[r][v]);
+        }
+    }
+}
+
 /* The sums of a block to where an ending without past says. */
 ALWAYS_INLINE void pv_end(const int M, const int N, const int short_row,
                           const struct pv_operands *o, vf acc[][WIDE_VECTORS]) {
@@ -211,6 +236,8 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
         }
     }
     pv_keys(M, N, type, short_row, in_pieces, o, begin, end, acc);
+    if (M > 1 && type == ATTN_F32 && !in_pieces && o->edge)
+        pv_edge(M, N, short_row, o, end, acc);
     if (o->ending) {
         pv_end(M, N, short_row, o, acc);
         return;
@@ -245,6 +272,7 @@ static inline void pv_begin(struct pv_operands *o, const float *weights, size_t 
     o->factor = factor;
     o->acc = acc, o->acc_stride = acc_stride;
     o->last = 0;
+    o->edge = NULL, o->past = 0;
     o->ending = NULL, o->row = 0;
 }
 
@@ -278,12 +306,26 @@ static inline void pv_part(pv_function *block, const struct pv_operands *o,
 /* Factors of sums that go on as they are. */
 static const float pv_keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
+/* n rows that begin alike, of f32 at one stride. A key that a row does not see takes no part in its
+ * arithmetic. */
+static inline void pv_causal(pv_function *block, struct pv_operands *o,
+                             const struct attn_visible *visible, size_t n) {
+    const int32_t begin = visible[0].begin;
+    int32_t end = visible[0].end, past = end;
+    for (size_t r = 1; r < n; r++) {
+        end = visible[r].end < end ? visible[r].end : end;
+        past = visible[r].end > past ? visible[r].end : past;
+    }
+    o->edge = visible, o->past = past;
+    block(o, begin, end > begin ? end : begin); /* some row may see nothing */
+    o->edge = NULL;
+}
+
 /* n rows that see different keys, or of which some are lifted: the keys that all see go through one
  * block, and each row's own keys before and after them through a block of one row, in ascending
- * order. So a key that a row does not see takes no part in its arithmetic. blocks[m - 1] is the
- * block of m rows. */
-static inline void pv_edge(pv_function *const *blocks, struct pv_operands *o,
-                           const struct attn_visible *visible, size_t n) {
+ * order. blocks[m - 1] is the block of m rows. */
+static inline void pv_apart(pv_function *const *blocks, struct pv_operands *o,
+                            const struct attn_visible *visible, size_t n) {
     struct attn_visible all = visible[0];
     for (size_t r = 1; r < n; r++) {
         all.begin = visible[r].begin > all.begin ? visible[r].begin : all.begin;
@@ -327,14 +369,17 @@ static inline void pv_alike(pv_function *const *blocks, size_t most, struct pv_o
 }
 
 /* The same of rows each of which sees keys of its own. */
-static inline void pv_rows(pv_function *const *blocks, size_t most, struct pv_operands *o,
-                           const struct attn_visible *visible, size_t n_rows) {
+static inline void pv_rows(pv_function *const *blocks, size_t most, int edges,
+                           struct pv_operands *o, const struct attn_visible *visible,
+                           size_t n_rows) {
     for (size_t r = 0, n; r < n_rows; r += n) {
         n = next_block(n_rows - r, most);
         if (rows_are_alike(visible + r, n))
             blocks[n - 1](o, visible[r].begin, visible[r].end);
+        else if (edges && rows_begin_alike(visible + r, n))
+            pv_causal(blocks[n - 1], o, visible + r, n);
         else
-            pv_edge(blocks, o, visible + r, n);
+            pv_apart(blocks, o, visible + r, n);
         pv_advance(o, (ptrdiff_t)n);
     }
     pv_advance(o, -(ptrdiff_t)n_rows);
@@ -347,6 +392,7 @@ struct pv_set {
     const size_t *most_rows;
     pv_function *const *short_blocks;
     size_t bytes;
+    int edges; /* blocks know an edge */
 };
 
 /* Keys [begin, end) of all rows or, where visible is not null, those that each sees, as many vectors
@@ -364,7 +410,7 @@ static inline void pv_columns(const struct pv_set *set, struct pv_operands *o,
         o->values = values + c * set->bytes, o->acc = acc + c;
         o->last = left - v * VF_LANES, o->column = c;
         if (visible)
-            pv_rows(blocks, set->most_rows[v], o, visible, n_rows);
+            pv_rows(blocks, set->most_rows[v], set->edges, o, visible, n_rows);
         else
             pv_alike(blocks, set->most_rows[v], o, begin, end, n_rows);
     }
@@ -413,15 +459,16 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
         pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
     }
 
-/* pv_ending by the same blocks: where all rows see the same and there is no past, while their sums are
- * in registers. Waiting there for the past, which is in the second-level cache, costs more than it
+/* pv_ending by the same blocks: where all rows begin alike and there is no past, while their sums are in
+ * registers. Waiting there for the past, which is in the second-level cache, costs more than it
  * takes to walk over the sums once more. */
 #define DEFINE_PV_ENDING(name, pv_tile, set)                                                       \
     void name(const float *weights, size_t weight_stride, const struct attn_visible *visible,      \
               size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
               const float *factor, float *acc, size_t acc_stride,                                  \
               const struct attn_ending *ending) {                                                  \
-        if (ending->past || !rows_are_alike(visible, n_rows)) {                                    \
+        const int alike = !ending->past && rows_are_alike(visible, n_rows);                        \
+        if (ending->past || !(alike || rows_begin_alike(visible, n_rows))) {                       \
             pv_tile(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor,  \
                     acc, acc_stride);                                                              \
             end_rows(n_rows, v_dim, acc, acc_stride, ending);                                      \
@@ -431,7 +478,10 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
         tile.ending = ending;                                                                      \
-        pv_walk_alike(&set, &tile, visible->begin, visible->end, n_rows, v_dim);                   \
+        if (alike)                                                                                 \
+            pv_walk_alike(&set, &tile, visible->begin, visible->end, n_rows, v_dim);               \
+        else                                                                                       \
+            pv_columns(&set, &tile, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));        \
     }
 
 #endif

@@ -45,7 +45,8 @@ static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_
         static const struct pv_set set = {blocks, most_rows, pv_short_stored,                      \
                                           type == ATTN_F32  ? 4                                    \
                                           : type == ATTN_I8 ? 1                                    \
-                                                            : 2};                                  \
+                                                            : 2,                                   \
+                                          0};                                                      \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, values, set.bytes, factor, acc, acc_stride);       \
         pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
