@@ -712,6 +712,21 @@ Test(kernels, pv) {
                     visible[r] = visible[0];
                 pv_try(sets[s], &alike, visible, &rng);
             }
+        /* Rows that begin alike and end one after the other, as causal ones do; the first of them may
+         * see nothing. */
+        for (size_t n = 2; n <= 26; n += check_quick() ? 5 : 1)
+            for (size_t i = 0; i < 9; i++) {
+                const size_t dims[] = {15, 64, 150}, dim = dims[i % 3];
+                const struct pv_case causal = {n, 60,    dim,   (int64_t)dim + 1,
+                                               i, n % 2, i % 2, (enum kind)(i % N_KINDS)};
+                const int32_t begin = i < 3 ? 0 : (int32_t)rng_below(&rng, 60);
+                const int32_t end = (int32_t)rng_below(&rng, 60), group = 1 + (int32_t)i / 3;
+                for (size_t r = 0; r < n; r++) {
+                    const int32_t past = end + (int32_t)r / group;
+                    visible[r] = (struct attn_visible){begin, past < 60 ? past : 60, 0, NULL};
+                }
+                pv_try(sets[s], &causal, visible, &rng);
+            }
         for (size_t i = 0; i < sizeof long_sizes / sizeof *long_sizes; i++) {
             const size_t n = long_sizes[i];
             const struct pv_case by_keys = {
