@@ -438,10 +438,10 @@ static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands *o
     pv_columns(set, o, NULL, begin, end, n_rows, v_dim, most);
 }
 
-/* The whole tile. */
-static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
+/* The whole tile. are_alike: its rows. */
+static inline void pv_walk(const struct pv_set *set, struct pv_operands *o, int are_alike,
                            const struct attn_visible *visible, size_t n_rows, size_t v_dim) {
-    if (rows_are_alike(visible, n_rows))
+    if (are_alike)
         pv_walk_alike(set, o, visible->begin, visible->end, n_rows, v_dim);
     else
         pv_columns(set, o, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));
@@ -456,7 +456,7 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
-        pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
+        pv_walk(&set, &tile, rows_are_alike(visible, n_rows), visible, n_rows, v_dim);             \
     }
 
 /* pv_ending by the same blocks: where all rows begin alike and there is no past, while their sums are in
@@ -467,8 +467,8 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
               size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
               const float *factor, float *acc, size_t acc_stride,                                  \
               const struct attn_ending *ending) {                                                  \
-        const int alike = !ending->past && rows_are_alike(visible, n_rows);                        \
-        if (ending->past || !(alike || rows_begin_alike(visible, n_rows))) {                       \
+        const int are_alike = rows_are_alike(visible, n_rows);                                     \
+        if (ending->past || !(are_alike || rows_begin_alike(visible, n_rows))) {                   \
             pv_tile(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor,  \
                     acc, acc_stride);                                                              \
             end_rows(n_rows, v_dim, acc, acc_stride, ending);                                      \
@@ -478,10 +478,7 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o,
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
         tile.ending = ending;                                                                      \
-        if (alike)                                                                                 \
-            pv_walk_alike(&set, &tile, visible->begin, visible->end, n_rows, v_dim);               \
-        else                                                                                       \
-            pv_columns(&set, &tile, visible, 0, 0, n_rows, v_dim, vectors_at_once(n_rows));        \
+        pv_walk(&set, &tile, are_alike, visible, n_rows, v_dim);                                   \
     }
 
 #endif

@@ -49,7 +49,7 @@ static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_
                                           0};                                                      \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, values, set.bytes, factor, acc, acc_stride);       \
-        pv_walk(&set, &tile, visible, n_rows, v_dim);                                              \
+        pv_walk(&set, &tile, rows_are_alike(visible, n_rows), visible, n_rows, v_dim);             \
     }
 
 #endif

@@ -83,7 +83,7 @@ ALWAYS_INLINE void exp_vectors(float *s, vf z, vf *sum) {
 }
 
 /* s = exp(s - z) where visible; returns the sum of each lane. */
-static inline vf exponentials(float *s, int32_t begin, int32_t end, float row_z) {
+NEVER_INLINE vf exponentials(float *s, int32_t begin, int32_t end, float row_z) {
     const vf z = vf_set1(row_z);
     vf sum = vf_set1(0.0f);
     int32_t j = begin & -VF_LANES;
@@ -224,8 +224,7 @@ static inline float lift_row(float *w, struct attn_visible *see, float factor) {
 
 /* ---- Rows that see the same keys ------------------------------------------------------------- */
 
-/* A row's maximum and its sum end in a chain across the lanes. That of a few rows at once is not
- * much longer. */
+/* Vectors of so many rows, of the same keys, go through the exponential side by side. */
 enum { SOFTMAX_ROWS = SOFTMAX_VECTORS };
 
 #ifndef SOFTMAX_APART

@@ -1,11 +1,10 @@
 /* A QEMU plugin that counts the guest instructions that run, by function, and lists them when the
  * program ends: "FUNCTION COUNT", most first, what has no name as "?", and "total COUNT".
  *
- *     cc -O2 -fPIC -shared count_instructions.c -o count_instructions.so
+ *     cc -O2 -fPIC -shared -I../emulated count_instructions.c -o count_instructions.so
  *     qemu-aarch64 -plugin ./count_instructions.so,out=FILE PROGRAM
  *
- * The few functions of QEMU's plugin interface (version 1, QEMU 4.2 to 8.2) that it needs are
- * declared here, because Debian 12 has no header for them. Programs with one thread.
+ * Programs with one thread.
  *
  * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
@@ -15,24 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
-typedef uint64_t qemu_plugin_id_t;
-struct qemu_info_t;
-struct qemu_plugin_tb; /* a run of instructions that is translated, and entered, as one */
-struct qemu_plugin_insn;
-enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
-
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
-                                           void (*on_translation)(qemu_plugin_id_t,
-                                                                  struct qemu_plugin_tb *));
-void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *tb, enum qemu_plugin_op op,
-                                              void *counter, uint64_t n);
-void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, void (*at_exit)(qemu_plugin_id_t, void *),
-                                    void *arg);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
-const char *qemu_plugin_insn_symbol(const struct qemu_plugin_insn *insn);
+#include "qemu_plugin.h"
 
 EXPORT int qemu_plugin_version = 1;
 

@@ -119,5 +119,5 @@ for compiler in gcc clang; do
     loop $compiler 'QK, 4 rows x 16 keys' qk_tile qk_4x4
     loop $compiler 'PV, 4 rows x 16 columns' pv_tile pv_strided_4x4
     loop $compiler 'QK, 5 rows x 16 keys' qk_tile qk_5x4
-    loop $compiler 'exp, 16 weights' softmax_rows softmax_next
+    loop $compiler 'exp, 16 weights' softmax_rows exponentials
 done

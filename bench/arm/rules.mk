@@ -14,12 +14,12 @@ bench-arm: ## what NEON code costs by models: instructions (QEMU), cycles of inn
 	@rm -f $(ARM)/calls $(ARM)/clang/src/neon/qk_tile.o $(ARM)/gcc/src/neon/qk_tile.o
 	@if $(call ARM_HAS,$(ARM_GCC)); then \
 	    $(ARM_MAKE) CC='$(ARM_GCC)' BUILD=$(ARM)/gcc $(ARM)/gcc/libattn.a >/dev/null && \
-	    $(ARM_GCC) $(BASE_FLAGS) -O2 -static -o $(ARM)/calls bench/arm/calls.c $(ARM)/gcc/libattn.a -lm; \
+	    $(ARM_GCC) $(BASE_FLAGS) -O2 -static -o $(ARM)/calls bench/emulated/calls.c $(ARM)/gcc/libattn.a -lm; \
 	fi
 	@if $(call ARM_HAS,$(ARM_CLANG)); then \
 	    $(ARM_MAKE) CC='$(ARM_CLANG)' BUILD=$(ARM)/clang $(ARM_LOOPS:%=$(ARM)/clang/src/neon/%.o) >/dev/null; \
 	fi
-	@$(CC) $(BASE_FLAGS) -O2 -shared -o $(ARM)/count_instructions.so bench/arm/count_instructions.c
+	@$(CC) $(BASE_FLAGS) -Ibench/emulated -O2 -shared -o $(ARM)/count_instructions.so bench/arm/count_instructions.c
 	@sh bench/arm/model.sh $(ARM)
 
-FORMATTED += $(wildcard bench/arm/*.[ch])
+FORMATTED += $(wildcard bench/arm/*.[ch] bench/emulated/*.[ch])

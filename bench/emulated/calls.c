@@ -1,5 +1,5 @@
-/* Calls attention CALLS times on a small problem of the given shape and does nothing else, to have
- * its instructions counted: those of N calls less those of none... are N calls without the setup.
+/* Calls attention CALLS times on a small problem of the given shape and does nothing else, for plugins
+ * of an emulator to watch: instructions of two calls less those of one are one without the setup.
  *
  *     calls CALLS Q_HEADS KV_HEADS Q_LEN KEYS DIM CAUSAL
  *
