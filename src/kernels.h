@@ -128,7 +128,7 @@ struct attn_piece {
  * pieces is not null, they lie in several places: number j begins (j % ATTN_PACK_STEP) * stride
  * elements from the `at` of piece j / ATTN_PACK_STEP, and so on. After those that are to be read
  * there are ATTN_PIECES_AHEAD more in the list, which a kernel may ask for: they are needed next. */
-#define ATTN_PIECES_AHEAD 2
+#define ATTN_PIECES_AHEAD 4
 struct attn_stored {
     const void *at;
     int64_t stride;

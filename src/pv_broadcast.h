@@ -20,7 +20,7 @@
 #include "lanes.h"
 #include "lifted.h"
 #include "merge_row.h"
-#include "pieces.h"
+#include "prefetch_ahead.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -75,13 +75,18 @@ ALWAYS_INLINE vf pv_value(const attn_type type, const char *value, const int v, 
 ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const int short_row,
                           const float *const *weight, int64_t j, const char *value,
                           const float *scales, size_t last, const size_t *scale_at, uintptr_t ahead,
-                          vf acc[][WIDE_VECTORS]) {
+                          const int asks_far, uintptr_t far, vf acc[][WIDE_VECTORS]) {
     vf x[WIDE_VECTORS];
     const size_t per_line = type == ATTN_F32 ? 1 : 64 / (VF_LANES * value_bytes(type));
     if (M <= 4 || type != ATTN_F32) { /* memory-bound; more rows of f32 have the values in cache */
         UNROLL
         for (size_t v = 0; v < (size_t)N; v += per_line)
             vf_prefetch((uintptr_t)value + ahead + v * VF_LANES * value_bytes(type));
+        if (asks_far) {
+            UNROLL
+            for (size_t v = 0; v < (size_t)N; v += 4 * per_line)
+                vf_prefetch_far((uintptr_t)value + far + v * VF_LANES * value_bytes(type));
+        }
     }
     if (type != ATTN_F32 && M < N) { /* weights take fewer registers than values */
         vf w[MAX_BLOCK_ROWS];
@@ -110,11 +115,11 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const 
 }
 
 /* Values from key j on, up to key `end`, at one stride, and how far away those are that are asked for
- * meanwhile. */
+ * meanwhile, and the lines of which the second level is (see prefetch_ahead.h). */
 struct values_at {
     const char *value;
     const float *scales;
-    uintptr_t ahead; /* may leave the values */
+    uintptr_t ahead, far; /* may leave the values */
     int64_t end;
 };
 
@@ -123,7 +128,7 @@ ALWAYS_INLINE struct values_at values_at(const attn_type type, const int in_piec
     if (!in_pieces || !o->pieces)
         return (struct values_at){o->values + j * o->value_stride,
                                   type == ATTN_I8 ? o->scales + j * o->scale_stride : NULL,
-                                  o->ahead, end};
+                                  o->ahead, o->ahead + FAR_AHEAD, end};
     const struct attn_piece *piece = o->pieces + j / ATTN_PACK_STEP;
     const int64_t i = j % ATTN_PACK_STEP, piece_end = j - i + ATTN_PACK_STEP;
     struct values_at at = {
@@ -131,7 +136,7 @@ ALWAYS_INLINE struct values_at values_at(const attn_type type, const int in_piec
         .ahead = piece[1].at ? (uintptr_t)piece[1].at - (uintptr_t)piece->at : 0,
         .end = piece_end < end ? piece_end : end,
     };
-    prefetch_start(piece + 2, ATTN_PACK_STEP * o->value_stride);
+    at.far = at.ahead && piece[2].at ? (uintptr_t)piece[2].at - (uintptr_t)piece->at : 0;
     if (type == ATTN_I8) {
         at.scales = piece->scales + i * o->scale_stride;
         prefetch_scales(piece + 1, i, o->scale_stride);
@@ -162,7 +167,8 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
         const float *scales = at.scales;
 #define PV_KEY(u)                                                                                  \
     pv_key(M, N, type, short_row, weight, j + (u), value,                                          \
-           type == ATTN_I8 ? scales + (u)*scale_stride : NULL, last, scale_at, at.ahead, acc)
+           type == ATTN_I8 ? scales + (u)*scale_stride : NULL, last, scale_at, at.ahead,           \
+           in_pieces, at.far, acc)
         for (; j + steps <= at.end; j += steps) {
             UNROLL
             for (int u = 0; u < steps; u++, value += stride)

@@ -4,8 +4,8 @@
  *
  * For instruction sets that broadcast queries from memory; on the vectors of vec.h and the
  * transpositions of transpose.h, which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or
- * 12, the rows that meet two vectors of keys at once (PAIRED_ROWS_...), and which way the keys that
- * come next are asked for then. What is called a feature of f32 here is a lane of lanes.h.
+ * 12, and the rows that meet two or four vectors of keys at once (PAIRED_ROWS_..., QUAD_ROWS_F32).
+ * What is called a feature of f32 here is a lane of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
 #ifndef ATTN_QK_FEW_ROWS_H
@@ -16,7 +16,7 @@
 
 #include "kernels.h"
 #include "lanes.h"
-#include "pieces.h"
+#include "prefetch_ahead.h"
 #include "qk_transposed.h"
 #include "row_blocks.h"
 #include "unroll.h"
@@ -37,13 +37,13 @@ ALWAYS_INLINE size_t per_lane(const attn_type type) {
 }
 
 /* Only the first n_keys keys and the first n_lanes lanes are read; all four if not f32. */
-ALWAYS_INLINE void turn_keys(const attn_type type, const float *lanes, int64_t stride,
+ALWAYS_INLINE void turn_keys(const attn_type type, const float *lanes, struct key_steps steps,
                              size_t n_keys, size_t n_lanes, struct turned_keys *x) {
     if (type != ATTN_F16) {
-        transpose_keys(lanes, stride, n_keys, type == ATTN_F32 ? n_lanes : 4, x->lane);
+        transpose_keys(lanes, steps, n_keys, type == ATTN_F32 ? n_lanes : 4, x->lane);
         return;
     }
-    transpose_halves(lanes, stride, n_keys, x->half);
+    transpose_halves(lanes, steps, n_keys, x->half);
 #if defined(__GNUC__)
     /* Loads by a conversion take no turn on the port that shuffles; extracting would. */
     __asm__("" : "+m"(x->half));
@@ -76,29 +76,36 @@ static inline vf scales_of_keys(const float *scales, int64_t stride, size_t n_ke
 
 /* ---- A block of rows ------------------------------------------------------------------------- */
 
-/* A vector of keys, of which n_keys are there, and the one that is asked for meanwhile. */
-struct key_vector {
-    const float *lanes, *next;
-    int64_t stride; /* lanes */
-    size_t n_keys, n_next;
-    const float *scales; /* of int8, one for each group_lanes lanes */
+/* Vectors of keys in a row that are met at once, and what is asked for meanwhile. */
+enum { MAX_KEY_VECTORS = 4, MAX_STREAMS = 2 };
+struct key_vectors {
+    const float *lanes[MAX_KEY_VECTORS];
+    int64_t stride;                       /* lanes */
+    size_t n_keys;                        /* of the last vector; others are full */
+    const float *scales[MAX_KEY_VECTORS]; /* of int8, one for each group_lanes lanes */
     int64_t scale_stride;
     size_t group_lanes;
+    struct lines_ahead ahead[MAX_STREAMS];
 };
 
-/* M rows against V vectors of keys, in the order of arithmetic of qk_broadcast.h. Where V is 2, both
- * are full. n_lanes: of a key. */
+/* A stream is all of them, or what lies in one piece. */
+ALWAYS_INLINE int streams(const int V, const int in_pieces) {
+    return in_pieces && V * VF_LANES > ATTN_PACK_STEP ? V * VF_LANES / ATTN_PACK_STEP : 1;
+}
+
+/* M rows against V vectors of keys, in the order of arithmetic of qk_broadcast.h. Where V is more
+ * than 1, all are full. n_lanes: of a key. */
 ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
-                                 const int by_column, const float *const *q,
-                                 const struct key_vector *keys, size_t n_lanes, float scale,
+                                 const int in_pieces, const float *const *q,
+                                 const struct key_vectors *keys, size_t n_lanes, float scale,
                                  float *scores, size_t score_stride) {
-    const int64_t stride = keys->stride;
+    const struct key_steps steps = key_steps(keys->stride, sizeof(float));
     const size_t n_keys = keys->n_keys;
-    const float *lanes[2], *scales[2], *row[MAX_STRIDED_ROWS];
-    vf acc[2][MAX_STRIDED_ROWS], key_scale[2];
+    const float *lanes[MAX_KEY_VECTORS], *scales[MAX_KEY_VECTORS], *row[MAX_STRIDED_ROWS];
+    vf acc[MAX_KEY_VECTORS][MAX_STRIDED_ROWS], key_scale[MAX_KEY_VECTORS];
     UNROLL
     for (int v = 0; v < V; v++) {
-        lanes[v] = keys[v].lanes, scales[v] = keys[v].scales, key_scale[v] = vf_set1(0.0f);
+        lanes[v] = keys->lanes[v], scales[v] = keys->scales[v], key_scale[v] = vf_set1(0.0f);
         UNROLL
         for (int r = 0; r < M; r++)
             acc[v][r] = vf_set1(0.0f);
@@ -125,20 +132,21 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
                 LANE_MULTIPLY_ADD(vf_set1(row[r][c * per_lane(type) + (f)]), key, acc[v][r]);      \
     } while (0)
     if (n_keys == VF_LANES) {
-        struct lines_ahead ahead[2];
+        struct lines_ahead ahead[MAX_STREAMS];
         UNROLL
-        for (int v = 0; v < V; v++)
-            ahead[v] = lines_ahead(keys[v].next, stride, keys[v].n_next, n_lanes);
+        for (int i = 0; i < streams(V, in_pieces); i++)
+            ahead[i] = keys->ahead[i];
         for (; c + 4 <= n_lanes; c += 4) {
             NEXT_GROUP(c);
             UNROLL
+            for (int i = 0; i < streams(V, in_pieces); i++)
+                prefetch_lines(ahead[i], (size_t)(V * VF_LANES / streams(V, in_pieces) / 4));
+            UNROLL
             for (int v = 0; v < V; v++) {
                 struct turned_keys x;
-                if (by_column)
-                    prefetch_column(keys[v].next, stride, c);
-                else
-                    prefetch_lines(ahead[v]);
-                turn_keys(type, lanes[v] + c, stride, VF_LANES, 4, &x);
+                turn_keys(type, lanes[v], steps, VF_LANES, 4, &x);
+                lanes[v] += 4;
+                KEEP_IN_REGISTER(lanes[v]);
                 x.scale = key_scale[v];
                 UNROLL
                 for (size_t f = 0; f < 4 * per_lane(type); f++)
@@ -152,7 +160,8 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
         UNROLL
         for (int v = 0; v < V; v++) {
             struct turned_keys x;
-            turn_keys(type, lanes[v] + c, stride, n_keys, features, &x);
+            turn_keys(type, lanes[v], steps, n_keys, features, &x);
+            lanes[v] += 4;
             x.scale = key_scale[v];
             if (type == ATTN_F32) {
                 for (size_t f = 0; f < features; f++)
@@ -175,46 +184,73 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
     }
 }
 
-/* The vector of keys from key j on, of n_keys keys, where V of them are met at once. */
-ALWAYS_INLINE struct key_vector vector_of_keys(const int M, const int V, const attn_type type,
-                                               const struct attn_stored *keys, size_t j,
-                                               size_t n_keys) {
-    const size_t left = n_keys - j, n = left < VF_LANES ? left : VF_LANES;
-    struct key_vector x = {
+/* Key j. */
+ALWAYS_INLINE const float *lanes_of_key(const int in_pieces, const struct attn_stored *keys,
+                                        int64_t stride, size_t j) {
+    const char *at = keys->at;
+    if (in_pieces && keys->pieces) {
+        at = keys->pieces[j / ATTN_PACK_STEP].at;
+        j %= ATTN_PACK_STEP;
+    }
+    return (const float *)(const void *)at + (int64_t)j * stride;
+}
+
+ALWAYS_INLINE const float *scales_of_key(const int in_pieces, const struct attn_stored *keys,
+                                         size_t j) {
+    const float *scales = keys->scales;
+    if (in_pieces && keys->pieces) {
+        scales = keys->pieces[j / ATTN_PACK_STEP].scales;
+        j %= ATTN_PACK_STEP;
+    }
+    return scales + (int64_t)j * keys->scale_stride;
+}
+
+/* The keys to ask for while n keys from key j on, of n_keys, are worked on: as many, which come
+ * at_once keys later, and where as many come after those. */
+ALWAYS_INLINE struct lines_ahead keys_ahead(const int in_pieces, const struct attn_stored *keys,
+                                            int64_t stride, size_t j, size_t n, size_t at_once,
+                                            size_t n_keys, size_t n_lanes) {
+    const size_t next = j + at_once, left = next < n_keys ? n_keys - next : 0;
+    size_t n_next = left < n ? left : n;
+    uintptr_t far = FAR_AHEAD;
+    if (in_pieces && keys->pieces) { /* there are more pieces than n_keys tells */
+        const uintptr_t at = (uintptr_t)keys->pieces[next / ATTN_PACK_STEP].at;
+        const uintptr_t later = (uintptr_t)keys->pieces[(next + at_once) / ATTN_PACK_STEP].at;
+        n_next = at ? n : 0;
+        far = at && later ? later - at : 0;
+    }
+    const float *at = n_next ? lanes_of_key(in_pieces, keys, stride, next) : NULL;
+    return lines_ahead(at, stride, n_next, n_lanes, far);
+}
+
+/* V vectors of keys from key j on, of n_keys keys. */
+ALWAYS_INLINE struct key_vectors vectors_of_keys(const int V, const attn_type type,
+                                                 const int in_pieces,
+                                                 const struct attn_stored *keys, size_t j,
+                                                 size_t n_keys, size_t n_lanes) {
+    const size_t left = n_keys - j, at_once = (size_t)V * VF_LANES;
+    const size_t of_stream = at_once / (size_t)streams(V, in_pieces);
+    struct key_vectors x = {
         .stride = keys->stride / (int64_t)per_lane(type),
-        .n_keys = n,
+        .n_keys = left < VF_LANES ? left : VF_LANES,
         .scale_stride = keys->scale_stride,
         .group_lanes = keys->group / 4,
     };
-    if (keys->pieces) {
-        const struct attn_piece *piece = keys->pieces + j / ATTN_PACK_STEP;
-        const int64_t i = (int64_t)(j % ATTN_PACK_STEP);
-        x.lanes = (const float *)(const void *)piece->at + i * x.stride;
-        const struct attn_piece *next = piece + (V * VF_LANES > ATTN_PACK_STEP ? V : 1);
-        x.next = x.lanes;
-        if (piece[1].at && next->at) {
-            x.next = (const float *)(const void *)next->at + i * x.stride;
-            x.n_next = VF_LANES;
-        }
-        if (i == 0)
-            prefetch_start(piece + 2, ATTN_PACK_STEP * x.stride * (int64_t)sizeof(float));
-        if (type == ATTN_I8) {
-            x.scales = piece->scales + i * x.scale_stride;
-            prefetch_scales(piece + 1, i, x.scale_stride);
-        }
-    } else {
-        x.lanes = (const float *)keys->at + (int64_t)j * x.stride;
-        const size_t ahead = (size_t)V * VF_LANES, after = left > ahead ? left - ahead : 0;
-        x.n_next = after < VF_LANES ? after : VF_LANES;
-        x.next = x.n_next ? x.lanes + (int64_t)ahead * x.stride : x.lanes;
-        if (M > 2 && type == ATTN_F32 && left >= 3 * VF_LANES) {
-            const struct attn_piece later = {(const char *)(x.lanes + 2 * VF_LANES * x.stride),
-                                             NULL};
-            prefetch_start(&later, VF_LANES * x.stride * (int64_t)sizeof(float));
-        }
+    UNROLL
+    for (int v = 0; v < V; v++) {
+        const size_t first = j + (size_t)v * VF_LANES;
+        x.lanes[v] = lanes_of_key(in_pieces, keys, x.stride, first);
         if (type == ATTN_I8)
-            x.scales = keys->scales + (int64_t)j * x.scale_stride;
+            x.scales[v] = scales_of_key(in_pieces, keys, first);
     }
+    if (type == ATTN_I8 && in_pieces && keys->pieces)
+        for (size_t i = j; i < j + at_once; i += ATTN_PACK_STEP)
+            prefetch_scales(keys->pieces + i / ATTN_PACK_STEP + 1, (int64_t)(i % ATTN_PACK_STEP),
+                            keys->scale_stride);
+    x.ahead[0] = keys_ahead(in_pieces, keys, x.stride, j, of_stream, at_once, n_keys, n_lanes);
+    if (streams(V, in_pieces) == 2)
+        x.ahead[1] = keys_ahead(in_pieces, keys, x.stride, j + of_stream, of_stream, at_once,
+                                n_keys, n_lanes);
     return x;
 }
 
@@ -224,44 +260,47 @@ typedef void strided_function(const float *const *q, const struct attn_stored *k
 
 /* M rows against keys first .. n_keys - 1. Of types but f32 only a single row takes the last ones,
  * where they fill no vector. */
-ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *const *q,
-                                const struct attn_stored *keys, size_t first, size_t n_keys,
-                                size_t n_lanes, float scale, float *scores, size_t score_stride) {
+ALWAYS_INLINE void strided_walk(const int M, const attn_type type, const int in_pieces,
+                                const float *const *q, const struct attn_stored *keys, size_t first,
+                                size_t n_keys, size_t n_lanes, float scale, float *scores,
+                                size_t score_stride) {
     size_t j = first;
-#define STRIDED_VECTORS(V, by_column)                                                              \
+#define STRIDED_VECTORS(V)                                                                         \
     for (; j + V * VF_LANES <= n_keys; j += V * VF_LANES) {                                        \
-        struct key_vector x[V];                                                                    \
-        UNROLL                                                                                     \
-        for (int v = 0; v < V; v++) {                                                              \
-            x[v] = vector_of_keys(M, V, type, keys, j + (size_t)v * VF_LANES, n_keys);             \
-            x[v].n_keys = VF_LANES; /* a constant from here on */                                  \
-        }                                                                                          \
-        strided_block(M, V, type, by_column, q, x, n_lanes, scale, scores + j, score_stride);      \
+        struct key_vectors x = vectors_of_keys(V, type, in_pieces, keys, j, n_keys, n_lanes);      \
+        x.n_keys = VF_LANES; /* a constant from here on */                                         \
+        strided_block(M, V, type, in_pieces, q, &x, n_lanes, scale, scores + j, score_stride);     \
     }
-    const int is_paired = M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
-                                : type == ATTN_I8 ? PAIRED_ROWS_I8
-                                                  : PAIRED_ROWS_HALVES);
-    /* Keys of int8 have few lines, and those of a piece lie together: both are streams as they are. */
-    if (M == 1 && type != ATTN_I8 && !keys->pieces) {
-        if (is_paired)
-            STRIDED_VECTORS(2, PAIRS_BY_COLUMN)
-        STRIDED_VECTORS(1, 1)
-    } else {
-        if (is_paired)
-            STRIDED_VECTORS(2, 0)
-        STRIDED_VECTORS(1, 0)
-    }
+    /* Keys with gaps share too few sets of the first-level cache for that. */
+    if (type == ATTN_F32 && M <= QUAD_ROWS_F32 && !has_gaps(keys->stride, n_lanes))
+        STRIDED_VECTORS(4)
+    if (M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
+              : type == ATTN_I8 ? PAIRED_ROWS_I8
+                                : PAIRED_ROWS_HALVES))
+        STRIDED_VECTORS(2)
+    STRIDED_VECTORS(1)
 #undef STRIDED_VECTORS
     if (j < n_keys && (M == 1 || type == ATTN_F32)) {
-        const struct key_vector x = vector_of_keys(M, 1, type, keys, j, n_keys);
-        strided_block(M, 1, type, 0, q, &x, n_lanes, scale, scores + j, score_stride);
+        const struct key_vectors x = vectors_of_keys(1, type, in_pieces, keys, j, n_keys, n_lanes);
+        strided_block(M, 1, type, in_pieces, q, &x, n_lanes, scale, scores + j, score_stride);
     }
 }
 
+/* A single row takes a second stream only where it needs one: so many keys at once leave it few
+ * registers. */
+ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *const *q,
+                                const struct attn_stored *keys, size_t first, size_t n_keys,
+                                size_t n_lanes, float scale, float *scores, size_t score_stride) {
+    if (M == 1 && !keys->pieces)
+        strided_walk(M, type, 0, q, keys, first, n_keys, n_lanes, scale, scores, score_stride);
+    else
+        strided_walk(M, type, 1, q, keys, first, n_keys, n_lanes, scale, scores, score_stride);
+}
+
 #if MAX_STRIDED_ROWS == 12
-#define UP_TO_STRIDED UP_TO_12
+#define FROM_2_STRIDED FROM_2_TO_12
 #else
-#define UP_TO_STRIDED UP_TO_8
+#define FROM_2_STRIDED FROM_2_TO_8
 #endif
 
 /* Blocks of 1 to MAX_STRIDED_ROWS rows of a type, each a function of its own with a constant M. */
@@ -290,31 +329,35 @@ ALWAYS_INLINE void strided_rows(strided_function *const *blocks, const attn_type
     }
 }
 
-/* qk_strided of f32, or of a set's lanes. */
-#define DEFINE_QK_STRIDED(name)                                                                    \
-    UP_TO_STRIDED(STRIDED_BLOCK, ATTN_F32)                                                         \
+/* qk_strided of f32, or of a set's lanes; one_row is its block of a single row. */
+#define DEFINE_QK_STRIDED(name, one_row)                                                           \
+    FROM_2_STRIDED(STRIDED_BLOCK, ATTN_F32)                                                        \
     void name(const float *const *q, size_t n_rows, const float *keys, int64_t stride,             \
               size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride) {        \
-        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
+        static strided_function *const blocks[] = {one_row,                                        \
+                                                   FROM_2_STRIDED(STRIDED_NAME, ATTN_F32)};        \
         const struct attn_stored stored = {.at = keys, .stride = stride};                          \
         strided_rows(blocks, ATTN_F32, q, n_rows, &stored, n_keys, dim, scale, scores,             \
                      score_stride);                                                                \
     }
 
 /* qk_f32 of struct attn_stored_kernels, from the blocks of qk_strided. */
-#define DEFINE_QK_F32(name)                                                                        \
+#define DEFINE_QK_F32(name, one_row)                                                               \
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
-        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, ATTN_F32)};         \
+        static strided_function *const blocks[] = {one_row,                                        \
+                                                   FROM_2_STRIDED(STRIDED_NAME, ATTN_F32)};        \
         strided_rows(blocks, ATTN_F32, q, n_rows, keys, n_keys, dim, scale, scores, score_stride); \
     }
 
 /* The others. */
 #define DEFINE_QK_STORED(name, type)                                                               \
-    UP_TO_STRIDED(STRIDED_BLOCK, type)                                                             \
+    STRIDED_BLOCK(1, type)                                                                         \
+    FROM_2_STRIDED(STRIDED_BLOCK, type)                                                            \
     void name(const float *const *q, size_t n_rows, const struct attn_stored *keys, size_t n_keys, \
               size_t dim, float scale, float *scores, size_t score_stride) {                       \
-        static strided_function *const blocks[] = {UP_TO_STRIDED(STRIDED_NAME, type)};             \
+        static strided_function *const blocks[] = {strided_1_##type,                               \
+                                                   FROM_2_STRIDED(STRIDED_NAME, type)};            \
         strided_rows(blocks, type, q, n_rows, keys, n_keys, dim / per_lane(type), scale, scores,   \
                      score_stride);                                                                \
     }

@@ -9,45 +9,69 @@
 
 #include <stdint.h>
 
+#include "prefetch_ahead.h"
 #include "unroll.h"
 
-/* The vector of keys that comes next, of which n_next are there, is asked for while another one is
- * worked on. */
-enum { LINE = 64 / sizeof(float) };
+/* ---- Asking for keys that come next ------------------------------------------------------------ */
 
-/* Line by line of all its keys, a quarter of them with each four features: more streams than hardware
- * prefetchers follow, so that all depends on this. Used for one row only. */
-#define prefetch_column(next, stride, c)                                                           \
-    do {                                                                                           \
-        const float *line = (next) + (int64_t)((c) / 4 % 4 * (VF_LANES / 4)) * (stride);           \
-        UNROLL                                                                                     \
-        for (int64_t i = 0; i < VF_LANES / 4; i++)                                                 \
-            vf_prefetch(line + i * (stride) + (c) / LINE * LINE);                                  \
-    } while (0)
+enum { LINE = LINE_BYTES / sizeof(float) };
 
-/* Key by key, in the order in which they lie: a stream on which the hardware runs ahead. As many
- * lines for each four features as have all asked for when the vector is done. */
+/* Keys without gaps are one run of lines in the order in which they lie, and the hardware runs ahead of
+ * it. Keys with gaps are a run for each of their lines, from key to key. */
 struct lines_ahead {
-    const float *line, *key_end;
-    int64_t to_next_key; /* from the end of a key's last line */
-    size_t keys_left, key_length;
+    uintptr_t line;         /* may leave the keys */
+    size_t left, runs_left; /* lines of this run; runs after it */
+    size_t run;             /* lines of each */
+    uintptr_t step, back;   /* bytes to the next line of a run; from the last one to the next run */
+    uintptr_t far;          /* see prefetch_lines */
 };
 
-static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, size_t n_next,
-                                             size_t dim) {
-    const size_t length = (dim + LINE - 1) / LINE * LINE;
-    return (struct lines_ahead){next, next + length, stride - (int64_t)length, n_next, length};
+/* Whether lines lie between keys that hold nothing of them. */
+static inline int has_gaps(int64_t stride, size_t dim) {
+    return stride < (int64_t)dim || stride > (int64_t)((dim + LINE - 1) / LINE * LINE);
 }
 
-#define prefetch_lines(ahead)                                                                      \
+/* far: see prefetch_lines. */
+static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, size_t n_next,
+                                             size_t dim, uintptr_t far) {
+    const uintptr_t step = (uintptr_t)(stride * (int64_t)sizeof(float));
+    const size_t lines = (dim + LINE - 1) / LINE;
+    struct lines_ahead ahead = {.line = (uintptr_t)next, .step = LINE_BYTES};
+    if (n_next == 0)
+        return ahead;
+    if (has_gaps(stride, dim)) {
+        ahead.left = ahead.run = n_next, ahead.runs_left = lines - 1;
+        ahead.step = step, ahead.back = LINE_BYTES - (n_next - 1) * step;
+    } else {
+        ahead.left = (n_next - 1) * step / LINE_BYTES + lines;
+        ahead.far = far;
+    }
+    return ahead;
+}
+
+/* n lines, and one line in four of what comes `far` bytes after them. */
+#define prefetch_lines(ahead, n)                                                                   \
     do {                                                                                           \
-        for (int i = 0; i < VF_LANES / 4 && (ahead).keys_left; i++) {                              \
+        if ((ahead).left >= (n) && (ahead).step == LINE_BYTES) {                                   \
+            UNROLL                                                                                 \
+            for (size_t i_ = 0; i_ < (n); i_++)                                                    \
+                vf_prefetch((ahead).line + LINE_BYTES * i_);                                       \
+            UNROLL                                                                                 \
+            for (size_t i_ = 0; i_ < (n); i_ += 4)                                                 \
+                vf_prefetch_far((ahead).line + (ahead).far + LINE_BYTES * i_);                     \
+            (ahead).line += LINE_BYTES * (n);                                                      \
+            (ahead).left -= (n);                                                                   \
+            break;                                                                                 \
+        }                                                                                          \
+        for (size_t i_ = 0; i_ < (n) && (ahead).left > 0; i_++) {                                  \
             vf_prefetch((ahead).line);                                                             \
-            (ahead).line += LINE;                                                                  \
-            if ((ahead).line == (ahead).key_end) {                                                 \
-                (ahead).line += (ahead).to_next_key;                                               \
-                (ahead).key_end = (ahead).line + (ahead).key_length;                               \
-                (ahead).keys_left--;                                                               \
+            (ahead).left--;                                                                        \
+            if ((ahead).left > 0) {                                                                \
+                (ahead).line += (ahead).step;                                                      \
+            } else if ((ahead).runs_left > 0) {                                                    \
+                (ahead).line += (ahead).back;                                                      \
+                (ahead).left = (ahead).run;                                                        \
+                (ahead).runs_left--;                                                               \
             }                                                                                      \
         }                                                                                          \
     } while (0)
@@ -57,6 +81,7 @@ static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, 
 /* Packed keys are panels of `panel` keys, [feature][panel], also where the last has fewer keys. */
 static inline void pack_panels(const size_t panel, const float *keys, int64_t stride, size_t first,
                                size_t n_keys, size_t dim, float *packed) {
+    const struct key_steps steps = key_steps(stride, sizeof(float));
     for (size_t j = 0; j < n_keys; j += VF_LANES) {
         const size_t n = n_keys - j < VF_LANES ? n_keys - j : VF_LANES;
         float *to = packed + (first + j) / panel * panel * dim + (first + j) % panel;
@@ -65,7 +90,7 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         size_t c = 0;
         if (n == VF_LANES) {
             for (; c + 4 <= dim; c += 4) {
-                transpose_keys(from + c, stride, VF_LANES, 4, x);
+                transpose_keys(from + c, steps, VF_LANES, 4, x);
                 UNROLL
                 for (size_t f = 0; f < 4; f++)
                     vf_store(to + (c + f) * panel, x[f]);
@@ -73,7 +98,7 @@ static inline void pack_panels(const size_t panel, const float *keys, int64_t st
         }
         for (; c < dim; c += 4) {
             const size_t features = dim - c < 4 ? dim - c : 4;
-            transpose_keys(from + c, stride, n, features, x);
+            transpose_keys(from + c, steps, n, features, x);
             for (size_t f = 0; f < features; f++)
                 vf_store(to + (c + f) * panel, x[f]);
         }

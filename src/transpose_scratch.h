@@ -10,10 +10,11 @@
 /* See transpose in kernels.h. */
 static inline void transpose_scratch(const float *x, size_t stride, size_t n_rows, size_t n_columns,
                                      float *out, size_t out_stride) {
+    const struct key_steps steps = key_steps((int64_t)stride, sizeof(float));
     for (size_t r = 0; r < n_rows; r += VF_LANES)
         for (size_t c = 0; c < n_columns; c += 4) {
             vf y[4];
-            transpose_keys(x + r * stride + c, (int64_t)stride, VF_LANES, 4, y);
+            transpose_keys(x + r * stride + c, steps, VF_LANES, 4, y);
             UNROLL
             for (size_t f = 0; f < 4; f++)
                 vf_store(out + (c + f) * out_stride + r, y[f]);

@@ -36,5 +36,6 @@ void attn_qk_packed_f32_avx2(const float *const *q, size_t n_rows, const void *p
               score_stride);
 }
 
-DEFINE_QK_STRIDED(attn_qk_strided_f32_avx2)
-DEFINE_QK_F32(attn_qk_f32_avx2)
+STRIDED_BLOCK(1, ATTN_F32)
+DEFINE_QK_STRIDED(attn_qk_strided_f32_avx2, strided_1_ATTN_F32)
+DEFINE_QK_F32(attn_qk_f32_avx2, strided_1_ATTN_F32)

@@ -27,9 +27,9 @@ enum { VF_LANES = 8 };
 /* Rows that meet keys as they are transposed: 8 sums, 4 keys and what transposing takes. */
 #define MAX_STRIDED_ROWS 8
 
-/* Up to so many rows meet two vectors of keys at once, by the keys' type: their chains of multiply-adds
- * are too few to fill the latency. */
-enum { PAIRED_ROWS_F32 = 2, PAIRED_ROWS_HALVES = 4, PAIRED_ROWS_I8 = 3, PAIRS_BY_COLUMN = 1 };
+/* Up to so many rows meet two vectors of keys at once, by the keys' type, or four: their chains of
+ * multiply-adds are too few to fill the latency. */
+enum { PAIRED_ROWS_F32 = 4, PAIRED_ROWS_HALVES = 4, PAIRED_ROWS_I8 = 3, QUAD_ROWS_F32 = 1 };
 
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 2

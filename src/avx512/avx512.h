@@ -9,4 +9,9 @@
 ATTN_DECLARE_KERNELS(avx512)
 ATTN_DECLARE_STORED_KERNELS(avx512)
 
+/* The block of a single row (strided_function of qk_few_rows.h) of qk_strided and qk_f32. */
+void attn_qk_one_row_f32_avx512(const float *const *q, const struct attn_stored *keys, size_t first,
+                                size_t n_keys, size_t dim, float scale, float *scores,
+                                size_t score_stride);
+
 #endif

@@ -16,5 +16,5 @@ void attn_qk_packed_f32_avx512(const float *const *q, size_t n_rows, const void 
     qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
 }
 
-DEFINE_QK_STRIDED(attn_qk_strided_f32_avx512)
-DEFINE_QK_F32(attn_qk_f32_avx512)
+DEFINE_QK_STRIDED(attn_qk_strided_f32_avx512, attn_qk_one_row_f32_avx512)
+DEFINE_QK_F32(attn_qk_f32_avx512, attn_qk_one_row_f32_avx512)

@@ -4,13 +4,14 @@
 #ifndef ATTN_AVX512_TRANSPOSE_H
 #define ATTN_AVX512_TRANSPOSE_H
 
+#include "key_places.h"
 #include "unroll.h"
 #include "vec.h"
 
 /* Four features of keys first, first + 4, first + 8 and first + 12, one key in each 128-bit lane.
  * The inserts come straight from memory, which keeps them off the one port that shuffles. Only the
  * first n_keys keys and the first n_features (1 to 4) features are read; others become 0. */
-ALWAYS_INLINE __m512 load_key_quarter(const float *keys, int64_t stride, size_t first,
+ALWAYS_INLINE __m512 load_key_quarter(const float *keys, struct key_steps steps, size_t first,
                                       size_t n_keys, size_t n_features) {
     const __mmask8 features = (__mmask8)((1u << n_features) - 1);
     __m128 part[4];
@@ -18,10 +19,12 @@ ALWAYS_INLINE __m512 load_key_quarter(const float *keys, int64_t stride, size_t 
     for (size_t i = 0; i < 4; i++) {
         const size_t j = first + 4 * i;
         if (n_features == 4)
-            part[i] = j < n_keys ? _mm_loadu_ps(keys + (int64_t)j * stride) : _mm_setzero_ps();
+            part[i] =
+                j < n_keys ? _mm_loadu_ps((const float *)key_at(keys, steps, j)) : _mm_setzero_ps();
         else
-            part[i] = j < n_keys ? _mm_maskz_loadu_ps(features, keys + (int64_t)j * stride)
-                                 : _mm_setzero_ps();
+            part[i] = j < n_keys
+                          ? _mm_maskz_loadu_ps(features, (const float *)key_at(keys, steps, j))
+                          : _mm_setzero_ps();
     }
     __m512 x = _mm512_castps128_ps512(part[0]);
     x = _mm512_insertf32x4(x, part[1], 1);
@@ -30,12 +33,12 @@ ALWAYS_INLINE __m512 load_key_quarter(const float *keys, int64_t stride, size_t 
 }
 
 /* out[f] = feature f of keys 0 .. 15, f < 4: a 4 x 4 transposition in each 128-bit lane. */
-ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_keys,
+ALWAYS_INLINE void transpose_keys(const float *keys, struct key_steps steps, size_t n_keys,
                                   size_t n_features, __m512 out[4]) {
-    const __m512 a = load_key_quarter(keys, stride, 0, n_keys, n_features);
-    const __m512 b = load_key_quarter(keys, stride, 1, n_keys, n_features);
-    const __m512 c = load_key_quarter(keys, stride, 2, n_keys, n_features);
-    const __m512 d = load_key_quarter(keys, stride, 3, n_keys, n_features);
+    const __m512 a = load_key_quarter(keys, steps, 0, n_keys, n_features);
+    const __m512 b = load_key_quarter(keys, steps, 1, n_keys, n_features);
+    const __m512 c = load_key_quarter(keys, steps, 2, n_keys, n_features);
+    const __m512 d = load_key_quarter(keys, steps, 3, n_keys, n_features);
     const __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
     const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
     const __m512d cd_low = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
@@ -48,12 +51,12 @@ ALWAYS_INLINE void transpose_keys(const float *keys, int64_t stride, size_t n_ke
 
 /* The same of 4 lanes of two halves each: out[f * 16 + j] = half f of key j, f < 8. Halves of two
  * keys meet in an unpacking, those of all 16 in a permutation of such pairs. */
-ALWAYS_INLINE void transpose_halves(const float *keys, int64_t stride, size_t n_keys,
+ALWAYS_INLINE void transpose_halves(const float *keys, struct key_steps steps, size_t n_keys,
                                     uint16_t *out) {
-    const __m512i a = _mm512_castps_si512(load_key_quarter(keys, stride, 0, n_keys, 4));
-    const __m512i b = _mm512_castps_si512(load_key_quarter(keys, stride, 1, n_keys, 4));
-    const __m512i c = _mm512_castps_si512(load_key_quarter(keys, stride, 2, n_keys, 4));
-    const __m512i d = _mm512_castps_si512(load_key_quarter(keys, stride, 3, n_keys, 4));
+    const __m512i a = _mm512_castps_si512(load_key_quarter(keys, steps, 0, n_keys, 4));
+    const __m512i b = _mm512_castps_si512(load_key_quarter(keys, steps, 1, n_keys, 4));
+    const __m512i c = _mm512_castps_si512(load_key_quarter(keys, steps, 2, n_keys, 4));
+    const __m512i d = _mm512_castps_si512(load_key_quarter(keys, steps, 3, n_keys, 4));
     const __m512i ab_low = _mm512_unpacklo_epi16(a, b), ab_high = _mm512_unpackhi_epi16(a, b);
     const __m512i cd_low = _mm512_unpacklo_epi16(c, d), cd_high = _mm512_unpackhi_epi16(c, d);
     const __m512i even =

@@ -28,9 +28,9 @@ enum { VF_LANES = 16 };
 /* Rows that meet keys as they are transposed: 12 sums, 4 keys and what transposing takes. */
 #define MAX_STRIDED_ROWS 12
 
-/* Up to so many rows meet two vectors of keys at once, by the keys' type: their chains of multiply-adds
- * are too few to fill the latency. Turning 16 keys of f32 takes as long as a chain of theirs. */
-enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 1, PAIRED_ROWS_I8 = 2, PAIRS_BY_COLUMN = 0 };
+/* Up to so many rows meet two vectors of keys at once, by the keys' type, or four: their chains of
+ * multiply-adds are too few to fill the latency. Of f32, qk_one_row.c has the only row that gains. */
+enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 2, PAIRED_ROWS_I8 = 2, QUAD_ROWS_F32 = 0 };
 
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 3

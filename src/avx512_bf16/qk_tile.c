@@ -12,4 +12,5 @@ void attn_qk_packed_avx512_bf16(const float *const *q, size_t n_rows, const void
     qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
 }
 
-DEFINE_QK_STRIDED(attn_qk_strided_avx512_bf16)
+STRIDED_BLOCK(1, ATTN_F32)
+DEFINE_QK_STRIDED(attn_qk_strided_avx512_bf16, strided_1_ATTN_F32)
