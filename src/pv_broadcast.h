@@ -207,20 +207,6 @@ ALWAYS_INLINE void pv_edge(const int M, const int N, const int short_row,
     }
 }
 
-/* The sums of a block to where an ending without past says. */
-ALWAYS_INLINE void pv_end(const int M, const int N, const int short_row,
-                          const struct pv_operands *o, vf acc[][WIDE_VECTORS]) {
-    UNROLL
-    for (int r = 0; r < M; r++) {
-        const vf finish = vf_set1(o->ending->finish[o->row + (size_t)r]);
-        float *out = o->ending->out[o->row + (size_t)r] + o->column;
-        UNROLL
-        for (int v = 0; v < N - 1; v++)
-            vf_store(out + v * VF_LANES, vf_mul(acc[r][v], finish));
-        vf_store_last(out + (N - 1) * VF_LANES, vf_mul(acc[r][N - 1], finish), o->last, short_row);
-    }
-}
-
 /* Keys [begin, end), all visible to all M rows. short_row: the whole row of values is shorter than
  * a vector (see vf_load_last). in_pieces: they may lie in pieces. */
 ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, const int short_row,
@@ -244,17 +230,26 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
     pv_keys(M, N, type, short_row, in_pieces, o, begin, end, acc);
     if (M > 1 && type == ATTN_F32 && !in_pieces && o->edge)
         pv_edge(M, N, short_row, o, end, acc);
+    float *to[MAX_BLOCK_ROWS];
+    UNROLL
+    for (int r = 0; r < M; r++)
+        to[r] = o->acc + (size_t)r * o->acc_stride;
     if (o->ending) {
-        pv_end(M, N, short_row, o, acc);
-        return;
+        UNROLL
+        for (int r = 0; r < M; r++) {
+            const vf finish = vf_set1(o->ending->finish[o->row + (size_t)r]);
+            to[r] = o->ending->out[o->row + (size_t)r] + o->column;
+            UNROLL
+            for (int v = 0; v < N; v++)
+                acc[r][v] = vf_mul(acc[r][v], finish);
+        }
     }
     UNROLL
     for (int r = 0; r < M; r++) {
-        float *a = o->acc + (size_t)r * o->acc_stride;
         UNROLL
         for (int v = 0; v < N - 1; v++)
-            vf_store(a + v * VF_LANES, acc[r][v]);
-        vf_store_last(a + (N - 1) * VF_LANES, acc[r][N - 1], o->last, short_row);
+            vf_store(to[r] + v * VF_LANES, acc[r][v]);
+        vf_store_last(to[r] + (N - 1) * VF_LANES, acc[r][N - 1], o->last, short_row);
     }
 }
 

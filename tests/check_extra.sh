@@ -53,12 +53,14 @@ fi
 gcc_o3() {
     variant 'gcc -O3' "$isas" CC=gcc WERROR=1 CFLAGS=-O3
     stage 'gcc -O3: no instruction leaves its kernel set' env CC=gcc sh tests/check_isa_leak.sh "$BUILD/gcc--O3"
+    stage 'gcc -O3: sums stay in registers' sh tests/check_spills.sh "$BUILD/gcc--O3"
     stage 'first call by many threads, in 100 processes' repeat 100 "$BUILD/gcc--O3/tests/stress/threads"
 }
 clang_build() {
     quick=0
     variant 'clang' "$isas" CC=clang WERROR=1 CFLAGS=-O2
     stage 'clang: no instruction leaves its kernel set' env CC=clang sh tests/check_isa_leak.sh "$BUILD/clang"
+    stage 'clang: sums stay in registers' sh tests/check_spills.sh "$BUILD/clang"
 }
 sanitizers() {
     sanitize='-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
@@ -77,6 +79,7 @@ arm64() {
     folder=$BUILD/arm64-werror
     stage 'AArch64: build with -Werror' build_arm64 WERROR=1 CFLAGS=-O2 BUILD="$folder" all "$folder/tests/attn_tests"
     [ $status = 0 ] || return 0
+    stage 'AArch64: sums stay in registers' env OBJDUMP=aarch64-linux-gnu-objdump sh tests/check_spills.sh "$folder"
     stage 'AArch64: tests on an emulated Cortex-A53: neon' emulate 'neon scalar' \
         "qemu-aarch64 -cpu cortex-a53 -L $arm64_root" "$folder/tests/attn_tests"
 }

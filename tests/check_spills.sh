@@ -1,0 +1,58 @@
+#!/bin/sh
+# Fails if a compiler keeps the sums of a register block in memory, which takes twice the time: if in
+# an innermost loop of a block_... function more than every fourth multiply-add has a vector that comes
+# from the stack or goes there. (Compilers park addresses in vector registers; that costs nothing.)
+#
+# Usage: check_spills.sh BUILD, with OBJDUMP the disassembler for it
+#
+# SPDX-License-Identifier: MIT
+set -eu
+
+build=$1
+checked=0
+for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
+    case $object in */scalar/*) continue ;; esac
+    checked=$((checked + 1))
+    # A loop is what a jump back encloses, here without another such jump in it.
+    ${OBJDUMP:-objdump} -d --no-show-raw-insn "$object" | awk -v object="${object#"$build"/}" '
+        function report(   i, j, inner, products, spills) {
+            for (i = 0; i < loops; i++) {
+                inner = 1
+                for (j = 0; j < loops; j++)
+                    if (j != i && from[j] >= from[i] && to[j] <= to[i])
+                        inner = 0
+                products = spills = 0
+                for (j = from[i]; inner && j <= to[i]; j++) {
+                    products += line[j] ~ /fn?madd|fml[as]|vdpb|bfdot|bfmmla/
+                    spills += line[j] ~ (frame ? "%[xyz]mm.*[(]%r[sb]p|[(]%r[sb]p.*%[xyz]mm" : "%[xyz]mm.*[(]%rsp|[(]%rsp.*%[xyz]mm") ||
+                        line[j] ~ /[ \t][qv][0-9]+,.*\[sp/
+                }
+                if (products >= 16 && 4 * spills > products) {
+                    printf "%s: %s %d moves of vectors to or from the stack in a loop of %d multiply-adds\n", object, name, spills, products
+                    bad = 1
+                }
+            }
+            n = loops = frame = 0
+        }
+        /^[0-9a-f]+ <.*>:$/ { report(); name = $2; next }
+        name !~ /^<block_/ { next }
+        $1 ~ /^[0-9a-f]+:$/ {
+            at = $1
+            sub(":", "", at)
+            line[n] = $0
+            place[at] = n
+            if ($0 ~ /mov +%rsp,%rbp/)
+                frame = 1
+            if ($2 ~ /^(j|b$|b\.|cbn?z|tbn?z)/ && match($0, /[0-9a-f]+ <block_/)) {
+                target = substr($0, RSTART, RLENGTH - 8)
+                if (target in place && place[target] <= n && line[place[target]] ~ "^ *" target ":") {
+                    from[loops] = place[target]
+                    to[loops++] = n
+                }
+            }
+            n++
+        }
+        END { report(); exit bad }' || bad=1
+done
+[ "$checked" -gt 0 ] || { echo "no objects in $build/src"; exit 1; }
+[ -z "${bad:-}" ]
