@@ -22,9 +22,10 @@ struct key_steps {
     int64_t one, three, five, seven; /* bytes */
 };
 
-/* stride: of keys in elements of `size` bytes. */
-static inline struct key_steps key_steps(int64_t stride, int64_t size) {
-    struct key_steps s = {stride * size, 3 * stride * size, 5 * stride * size, 7 * stride * size};
+/* stride: of keys in elements of `size` bytes; of a single key any number. */
+static inline struct key_steps key_steps(int64_t stride, size_t size) {
+    const uint64_t one = (uint64_t)stride * size;
+    struct key_steps s = {(int64_t)one, (int64_t)(3 * one), (int64_t)(5 * one), (int64_t)(7 * one)};
     KEEP_IN_REGISTER(s.one);
     KEEP_IN_REGISTER(s.three);
     KEEP_IN_REGISTER(s.five);

@@ -34,7 +34,7 @@ static inline int has_gaps(int64_t stride, size_t dim) {
 /* far: see prefetch_lines. */
 static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, size_t n_next,
                                              size_t dim, uintptr_t far) {
-    const uintptr_t step = (uintptr_t)(stride * (int64_t)sizeof(float));
+    const uintptr_t step = (uintptr_t)stride * sizeof(float);
     const size_t lines = (dim + LINE - 1) / LINE;
     struct lines_ahead ahead = {.line = (uintptr_t)next, .step = LINE_BYTES};
     if (n_next == 0)
