@@ -22,9 +22,9 @@ struct key_steps {
     int64_t one, three, five, seven; /* bytes */
 };
 
-/* stride: of keys in elements of `size` bytes; of a single key any number. */
-static inline struct key_steps key_steps(int64_t stride, size_t size) {
-    const uint64_t one = (uint64_t)stride * size;
+/* stride: of keys, in lanes; of a single key any number. */
+static inline struct key_steps key_steps(int64_t stride) {
+    const uint64_t one = (uint64_t)stride * sizeof(float);
     struct key_steps s = {(int64_t)one, (int64_t)(3 * one), (int64_t)(5 * one), (int64_t)(7 * one)};
     KEEP_IN_REGISTER(s.one);
     KEEP_IN_REGISTER(s.three);

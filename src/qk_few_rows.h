@@ -99,7 +99,7 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
                                  const int in_pieces, const float *const *q,
                                  const struct key_vectors *keys, size_t n_lanes, float scale,
                                  float *scores, size_t score_stride) {
-    const struct key_steps steps = key_steps(keys->stride, sizeof(float));
+    const struct key_steps steps = key_steps(keys->stride);
     const size_t n_keys = keys->n_keys;
     const float *lanes[MAX_KEY_VECTORS], *scales[MAX_KEY_VECTORS], *row[MAX_STRIDED_ROWS];
     vf acc[MAX_KEY_VECTORS][MAX_STRIDED_ROWS], key_scale[MAX_KEY_VECTORS];

@@ -81,7 +81,7 @@ static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, 
 /* Packed keys are panels of `panel` keys, [feature][panel], also where the last has fewer keys. */
 static inline void pack_panels(const size_t panel, const float *keys, int64_t stride, size_t first,
                                size_t n_keys, size_t dim, float *packed) {
-    const struct key_steps steps = key_steps(stride, sizeof(float));
+    const struct key_steps steps = key_steps(stride);
     for (size_t j = 0; j < n_keys; j += VF_LANES) {
         const size_t n = n_keys - j < VF_LANES ? n_keys - j : VF_LANES;
         float *to = packed + (first + j) / panel * panel * dim + (first + j) % panel;

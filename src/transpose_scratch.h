@@ -10,7 +10,7 @@
 /* See transpose in kernels.h. */
 static inline void transpose_scratch(const float *x, size_t stride, size_t n_rows, size_t n_columns,
                                      float *out, size_t out_stride) {
-    const struct key_steps steps = key_steps((int64_t)stride, sizeof(float));
+    const struct key_steps steps = key_steps((int64_t)stride);
     for (size_t r = 0; r < n_rows; r += VF_LANES)
         for (size_t c = 0; c < n_columns; c += 4) {
             vf y[4];

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Fails if a compiler keeps the sums of a register block in memory, which takes twice the time: if in
-# an innermost loop of a block_... function more than every fourth multiply-add has a vector that comes
+# an innermost loop of a product's kernel more than every fourth multiply-add has a vector that comes
 # from the stack or goes there. (Compilers park addresses in vector registers; that costs nothing.)
+# Fails as well where it finds no such loop.
 #
 # Usage: check_spills.sh BUILD, with OBJDUMP the disassembler for it
 #
@@ -9,10 +10,9 @@
 set -eu
 
 build=$1
-checked=0
+bad=
 for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
     case $object in */scalar/*) continue ;; esac
-    checked=$((checked + 1))
     # A loop is what a jump back encloses, here without another such jump in it.
     ${OBJDUMP:-objdump} -d --no-show-raw-insn "$object" | awk -v object="${object#"$build"/}" '
         function report(   i, j, inner, products, spills) {
@@ -25,8 +25,9 @@ for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
                 for (j = from[i]; inner && j <= to[i]; j++) {
                     products += line[j] ~ /fn?madd|fml[as]|vdpb|bfdot|bfmmla/
                     spills += line[j] ~ (frame ? "%[xyz]mm.*[(]%r[sb]p|[(]%r[sb]p.*%[xyz]mm" : "%[xyz]mm.*[(]%rsp|[(]%rsp.*%[xyz]mm") ||
-                        line[j] ~ /[ \t][qv][0-9]+,.*\[sp/
+                        line[j] ~ /[ \t{][qv][0-9]+[,.].*\[sp/
                 }
+                seen += products >= 16
                 if (products >= 16 && 4 * spills > products) {
                     printf "%s: %s %d moves of vectors to or from the stack in a loop of %d multiply-adds\n", object, name, spills, products
                     bad = 1
@@ -35,7 +36,7 @@ for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
             n = loops = frame = 0
         }
         /^[0-9a-f]+ <.*>:$/ { report(); name = $2; next }
-        name !~ /^<block_/ { next }
+        name !~ /^<(block|qk|pv)_/ { next }
         $1 ~ /^[0-9a-f]+:$/ {
             at = $1
             sub(":", "", at)
@@ -43,8 +44,8 @@ for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
             place[at] = n
             if ($0 ~ /mov +%rsp,%rbp/)
                 frame = 1
-            if ($2 ~ /^(j|b$|b\.|cbn?z|tbn?z)/ && match($0, /[0-9a-f]+ <block_/)) {
-                target = substr($0, RSTART, RLENGTH - 8)
+            if ($2 ~ /^(j|b$|b\.|cbn?z|tbn?z)/ && match($0, /[0-9a-f]+ </)) {
+                target = substr($0, RSTART, RLENGTH - 2)
                 if (target in place && place[target] <= n && line[place[target]] ~ "^ *" target ":") {
                     from[loops] = place[target]
                     to[loops++] = n
@@ -52,7 +53,11 @@ for object in "$build"/src/*/qk_tile.o "$build"/src/*/pv_tile.o; do
             }
             n++
         }
-        END { report(); exit bad }' || bad=1
+        END {
+            report()
+            if (!seen)
+                print object ": no loop of 16 multiply-adds"
+            exit bad || !seen
+        }' || bad=1
 done
-[ "$checked" -gt 0 ] || { echo "no objects in $build/src"; exit 1; }
-[ -z "${bad:-}" ]
+[ -z "$bad" ]

@@ -9,7 +9,7 @@
 #include "vec.h"
 
 /* Four features of keys first and first + 4, one key in each 128-bit lane. The insert comes
- * straight from memory, which keeps it off the one port that shuffles. Only the first n_keys keys
+ * straight from memory, which keeps it off the ports that shuffle. Only the first n_keys keys
  * and the first n_features (1 to 4) features are read; others become 0. */
 ALWAYS_INLINE __m256 load_key_pair(const float *keys, struct key_steps steps, size_t first,
                                    size_t n_keys, size_t n_features) {

@@ -19,12 +19,10 @@ ALWAYS_INLINE __m512 load_key_quarter(const float *keys, struct key_steps steps,
     for (size_t i = 0; i < 4; i++) {
         const size_t j = first + 4 * i;
         if (n_features == 4)
-            part[i] =
-                j < n_keys ? _mm_loadu_ps((const float *)key_at(keys, steps, j)) : _mm_setzero_ps();
+            part[i] = j < n_keys ? _mm_loadu_ps(key_at(keys, steps, j)) : _mm_setzero_ps();
         else
-            part[i] = j < n_keys
-                          ? _mm_maskz_loadu_ps(features, (const float *)key_at(keys, steps, j))
-                          : _mm_setzero_ps();
+            part[i] = j < n_keys ? _mm_maskz_loadu_ps(features, key_at(keys, steps, j))
+                                 : _mm_setzero_ps();
     }
     __m512 x = _mm512_castps128_ps512(part[0]);
     x = _mm512_insertf32x4(x, part[1], 1);

@@ -111,9 +111,9 @@ static inline void vi_turn_scales(const float *scales, int64_t stride, size_t n_
     if (n == 1 && stride == 1)
         out[0] = vf_load_first(scales, n_keys);
     else if (n == 4 && n_keys >= VF_LANES)
-        transpose_keys(scales, key_steps(stride, sizeof(float)), VF_LANES, 4, out);
+        transpose_keys(scales, key_steps(stride), VF_LANES, 4, out);
     else
-        transpose_keys(scales, key_steps(stride, sizeof(float)), n_keys, n, out);
+        transpose_keys(scales, key_steps(stride), n_keys, n, out);
 }
 
 #endif
