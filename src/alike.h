@@ -18,6 +18,8 @@ static inline int rows_are_ranges(const struct attn_visible *visible, size_t n_r
 static inline int rows_are_alike(const struct attn_visible *visible, size_t n_rows) {
     const int32_t begin = visible[0].begin, end = visible[0].end;
     uintptr_t differ = 0;
+    if ((int64_t)n_rows <= visible[0].alike)
+        return 1;
     for (size_t r = 0; r < n_rows; r++)
         differ |= (uint32_t)(visible[r].begin ^ begin) | (uint32_t)(visible[r].end ^ end) |
                   (uint32_t)visible[r].lifted | (uintptr_t)visible[r].bits;

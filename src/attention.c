@@ -27,6 +27,7 @@
 #include "inspect.h"
 #include "storage.h"
 #include "tile.h"
+#include "unroll.h"
 
 static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct attn_state *state) {
     for (int64_t r = 0; r < n_rows; r++)
@@ -97,10 +98,9 @@ static void prefetch_output(const struct attn_job *job, const struct attn_rows *
 #if defined(__GNUC__)
     const attn_output *out = &job->c->p.out;
     const int64_t width = attn_type_bytes(out->type);
-    int64_t place[ATTN_ROW_BLOCK];
-    attn_row_places(job, block, out->stride_batch, out->stride_head, out->stride_token, place);
-    for (int64_t r = 0; r < block->n; r++) {
-        const char *at = (const char *)out->data + place[r] * width;
+    struct attn_places place = attn_first_place_in(job, block, out);
+    for (int64_t r = 0; r < block->n; r++, attn_next_place(&place)) {
+        const char *at = (const char *)out->data + place.at * width;
         for (int64_t i = 0; i < job->c->p.v_dim * width; i += 64)
             __builtin_prefetch(at + i, 1, 2);
         __asm__ volatile("");
@@ -142,41 +142,46 @@ static void write_lse(const struct attn_job *job, const struct attn_rows *block,
     }
 }
 
-/* Where the rows of a block have their outputs, and what their complete sums are multiplied by. False
- * if some row saw no key, or none above -inf, whatever the values hold: its l is 0; or if l is NaN. */
-static bool find_outputs(const struct attn_job *job, const struct attn_rows *block, const float *l,
-                         int64_t *place, float *factor) {
+/* Where the rows of a block have their f32 outputs. */
+NEVER_INLINE void find_outputs(const struct attn_job *job, const struct attn_rows *block,
+                               float **out) {
     const attn_output *t = &job->c->p.out;
-    bool all_saw = true;
-    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
-    for (int64_t r = 0; r < block->n; r++) {
-        factor[r] = 1 / l[r];
-        all_saw &= l[r] > 0;
-    }
-    return all_saw;
+    const size_t n = (size_t)block->n;
+    struct attn_places place = attn_first_place_in(job, block, t);
+    for (size_t r = 0; r < n; r++, attn_next_place(&place))
+        out[r] = (float *)t->data + place.at;
+}
+
+/* Where they have their sums. */
+static void find_sums(const struct attn_job *job, const struct attn_rows *block,
+                      const struct attn_state *state, float **out) {
+    for (int64_t r = 0; r < block->n; r++)
+        out[r] = state->acc + r * (int64_t)job->plan->v_stride;
 }
 
 /* Merges the sinks into the complete state of a block, and writes its out and lse. */
 static void finish_block(const struct attn_job *job, const struct attn_rows *block,
                          const struct attn_state *state, const struct attn_state *sinks) {
     const attn_output *t = &job->c->p.out;
-    const int64_t v_dim = job->c->p.v_dim, v_stride = (int64_t)job->plan->v_stride;
+    const int64_t v_dim = job->c->p.v_dim;
+    const size_t n = (size_t)block->n;
     const bool is_f32 = t->type == ATTN_F32;
     float factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
-    int64_t place[ATTN_ROW_BLOCK];
     if (job->c->p.sinks)
         merge_sinks(job, block, state, sinks);
-    const bool all_saw = find_outputs(job, block, state->l, place, factor);
-    for (int64_t r = 0; r < block->n; r++)
-        out[r] = is_f32 ? (float *)t->data + place[r] : state->acc + r * v_stride;
-    job->kernels->scale_rows((size_t)block->n, state->acc, job->plan->v_stride, factor,
-                             (size_t)v_dim, out);
+    const bool all_saw = job->kernels->finish_factors(n, state->l, factor);
+    if (is_f32)
+        find_outputs(job, block, out);
+    else
+        find_sums(job, block, state, out);
+    job->kernels->scale_rows(n, state->acc, job->plan->v_stride, factor, (size_t)v_dim, out);
     for (int64_t r = 0; !all_saw && r < block->n; r++)
         if (!(state->l[r] > 0))
             for (int64_t c = 0; c < v_dim; c++)
                 out[r][c] = state->l[r] == 0 ? 0 : NAN;
-    for (int64_t r = 0; !is_f32 && r < block->n; r++)
-        attn_narrow_row(t->type, job->kernels, out[r], v_dim, (uint16_t *)t->data + place[r]);
+    struct attn_places place = attn_first_place_in(job, block, t);
+    for (int64_t r = 0; !is_f32 && r < block->n; r++, attn_next_place(&place))
+        attn_narrow_row(t->type, job->kernels, out[r], v_dim, (uint16_t *)t->data + place.at);
     if (job->c->p.lse.data)
         write_lse(job, block, state);
 }
@@ -188,19 +193,18 @@ static bool end_span(const struct attn_job *job, const struct attn_scratch *w,
                      const struct attn_rows *block, const struct attn_tile *tile,
                      const struct attn_sight *sight, const float *rescale,
                      const struct attn_state *own, const struct attn_state *run, bool is_finished) {
-    float keep[ATTN_ROW_BLOCK], add[ATTN_ROW_BLOCK], finish[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
-    int64_t place[ATTN_ROW_BLOCK];
+    float keep[ATTN_ROW_BLOCK], add[ATTN_ROW_BLOCK], factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
     const attn_output *t = &job->c->p.out;
     const bool merges = own != run;
     if (merges)
         job->kernels->merge_factors((size_t)block->n, run->m, run->l, own->m, own->l, keep, add);
     const bool is_output = is_finished && t->type == ATTN_F32 && !job->c->p.sinks &&
-                           find_outputs(job, block, run->l, place, finish);
-    for (int64_t r = 0; r < block->n; r++) {
-        out[r] =
-            is_output ? (float *)t->data + place[r] : run->acc + r * (int64_t)job->plan->v_stride;
-        finish[r] = is_output ? finish[r] : 1;
-    }
+                           job->kernels->finish_factors((size_t)block->n, run->l, factor);
+    const float *const finish = is_output ? factor : attn_factors_one;
+    if (is_output)
+        find_outputs(job, block, out);
+    else
+        find_sums(job, block, run, out);
     const struct attn_ending ending = {merges ? run->acc : NULL, keep, add, finish, out};
     attn_tile_end_values(job, w, block, tile, sight, rescale, own->acc, &ending);
     if (is_output && job->c->p.lse.data)

@@ -128,21 +128,43 @@ static inline struct attn_rows attn_row_block(const struct attn_job *job,
     return block;
 }
 
-/* The elements that the rows of a block have their parts of a tensor of query rows begin with. */
-static inline void attn_row_places(const struct attn_job *job, const struct attn_rows *block,
-                                   int64_t stride_batch, int64_t stride_head, int64_t stride_token,
-                                   int64_t *place) {
+/* The elements that the rows of a block have their parts of a tensor of query rows begin with, one
+ * after the other. */
+struct attn_places {
+    int64_t at;         /* of this row */
+    int64_t left;       /* rows of this token, this one counted */
+    int64_t step, turn; /* to the next row; where that is of the next token, if heads differ */
+    int64_t group;
+};
+
+static inline struct attn_places attn_first_place(const struct attn_job *job,
+                                                  const struct attn_rows *block,
+                                                  int64_t stride_batch, int64_t stride_head,
+                                                  int64_t stride_token) {
     const struct attn_row first = attn_first_row(job, block);
     const int64_t token = attn_query_first(job->c, block->batch) + first.query;
-    int64_t at = first.batch * stride_batch + first.head * stride_head + token * stride_token;
-    int64_t left = first.past_group - first.head; /* rows of this token */
-    for (int64_t r = 0; r < block->n; r++) {
-        place[r] = at;
-        at += stride_head;
-        if (--left == 0)
-            at += stride_token - job->c->group * stride_head, left = job->c->group;
+    const int64_t group = job->c->group;
+    struct attn_places places;
+    places.at = first.batch * stride_batch + first.head * stride_head + token * stride_token;
+    places.group = group;
+    places.left = group == 1 ? INT64_MAX : first.past_group - first.head;
+    places.step = group == 1 ? stride_token : stride_head;
+    places.turn = stride_token - (group - 1) * stride_head;
+    return places;
+}
+
+static inline void attn_next_place(struct attn_places *places) {
+    if (--places->left == 0) {
+        places->at += places->turn;
+        places->left = places->group;
+    } else {
+        places->at += places->step;
     }
 }
+
+/* The first of them in an input or output. */
+#define attn_first_place_in(job, block, t)                                                         \
+    attn_first_place(job, block, (t)->stride_batch, (t)->stride_head, (t)->stride_token)
 
 /* The element that a row's part of an output begins with. */
 static inline int64_t attn_output_at(const struct attn_job *job, const attn_output *t,

@@ -34,6 +34,7 @@
         const float *factor, float *acc, size_t acc_stride, const struct attn_ending *ending);     \
     void attn_merge_factors_f32_##isa(size_t n_rows, float *m_a, float *l_a, const float *m_b,     \
                                       const float *l_b, float *e_a, float *e_b);                   \
+    bool attn_finish_factors_f32_##isa(size_t n_rows, const float *l, float *factor);              \
     void attn_merge_rows_f32_##isa(size_t n_rows, size_t v_dim, float *acc_a, float *m_a,          \
                                    float *l_a, const float *acc_b, const float *m_b,               \
                                    const float *l_b, size_t acc_stride);                           \
@@ -134,6 +135,7 @@
         .pv_tile = attn_pv_tile_f32_##base,                                                        \
         .pv_ending = attn_pv_ending_f32_##base,                                                    \
         .merge_factors = attn_merge_factors_f32_##base,                                            \
+        .finish_factors = attn_finish_factors_f32_##base,                                          \
         .merge_rows = attn_merge_rows_f32_##base,                                                  \
         .scale_rows = attn_scale_rows_f32_##base,                                                  \
         .dot_row = attn_dot_row_f32_##base,                                                        \

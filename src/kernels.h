@@ -16,6 +16,7 @@
 #ifndef ATTN_KERNELS_H
 #define ATTN_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,9 +43,11 @@
 
 /* The keys of a tile that one row sees: those j in [begin, end) for which bit j & 63 of
  * bits[j >> 6] is 1, all of them where bits is null. begin >= end: none. Weights of columns before
- * `lifted` have been multiplied by ATTN_LIFT: see softmax_rows. */
+ * `lifted` have been multiplied by ATTN_LIFT: see softmax_rows. So many rows as `alike` says, counted
+ * from this one, are known to see the same keys, with null bits and none of them lifted; 0 says
+ * nothing. */
 struct attn_visible {
-    int32_t begin, end, lifted;
+    int32_t begin, end, lifted, alike;
     const uint64_t *bits;
 };
 
@@ -269,6 +272,10 @@ struct attn_kernels {
     /* The same of m and l, and the e_a and e_b of each row, for acc. */
     void (*merge_factors)(size_t n_rows, float *m_a, float *l_a, const float *m_b, const float *l_b,
                           float *e_a, float *e_b);
+
+    /* factor[r] = 1 / l[r], what the complete sums of a row are multiplied by. Whether every l is
+     * above 0: it is 0 where a row saw no key, or none above -inf, and then not to be used. */
+    bool (*finish_factors)(size_t n_rows, const float *l, float *factor);
 
     /* out[r][c] = x[r * x_stride + c] * factor[r], c < n; out[r] may be that row of x. */
     void (*scale_rows)(size_t n_rows, const float *x, size_t x_stride, const float *factor,

@@ -28,6 +28,24 @@ static inline void merge_factors(size_t n_rows, float *m_a, float *l_a, const fl
     }
 }
 
+static inline bool finish_factors(size_t n_rows, const float *l, float *factor) {
+    bool all_above = true;
+    size_t r = 0;
+    for (; r + ROWS_WORTH_A_VECTOR <= n_rows; r += VF_LANES) {
+        const size_t n = n_rows - r;
+        vf x = load_rows(l + r, n);
+        if (n < VF_LANES)
+            x = vf_select(vm_range(0, 0, (int32_t)n), x, vf_set1(1.0f));
+        all_above &= vf_all_below(vf_sub(vf_set1(0.0f), x), 0) != 0;
+        store_rows(factor + r, vf_reciprocal(x), n);
+    }
+    for (; r < n_rows; r++) {
+        factor[r] = 1 / l[r];
+        all_above &= l[r] > 0;
+    }
+    return all_above;
+}
+
 /* out = finish * (past * keep + x * add): sums of one row, the earlier and the later ones. out may be
  * either of them. */
 static inline void join_row(size_t v_dim, const float *past, float row_keep, const float *x,

@@ -17,7 +17,8 @@ static inline void pv_cut_lane(const float *weights, int32_t begin, int32_t end,
                                const float *factor, float *acc) {
     static const uint64_t all = ~UINT64_C(0);
     const int32_t lane = begin / LANE_KEYS;
-    const struct attn_visible see = {begin - lane * LANE_KEYS, end - lane * LANE_KEYS, 0, &all};
+    const struct attn_visible see = {
+        .begin = begin - lane * LANE_KEYS, .end = end - lane * LANE_KEYS, .bits = &all};
     masked_rows(weights + lane, 0, &see, 1, values + lane * value_stride, value_stride, v_dim,
                 factor, acc, 0);
 }
@@ -47,8 +48,8 @@ static inline void pv_lane_rows(const float *weights, size_t weight_stride,
     int some_before = 0;
     for (size_t r = 0; r < n_rows; r++) {
         const struct lane_range lanes = whole_lanes(visible[r]);
-        whole[r] =
-            (struct attn_visible){lanes.begin, lanes.end, visible[r].lifted / LANE_KEYS, NULL};
+        whole[r] = (struct attn_visible){
+            .begin = lanes.begin, .end = lanes.end, .lifted = visible[r].lifted / LANE_KEYS};
         some_before |= lanes.is_cut_before;
     }
     for (size_t r = 0; some_before && r < n_rows; r++) {

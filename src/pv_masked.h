@@ -201,7 +201,7 @@ static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
         j = next_key(see.bits, 0, j, see.end);
         const int32_t end = next_key(see.bits, ~UINT64_C(0), j, see.end);
         for (size_t r = 0; r < n; r++)
-            run[r] = (struct attn_visible){j, end, 0, NULL}, keep[r] = 1;
+            run[r] = (struct attn_visible){j, end, 0, 0, NULL}, keep[r] = 1;
         ranges(weights, weight_stride, run, n, values, value_stride, v_dim, factor, acc,
                acc_stride);
         factor = keep;

@@ -6,6 +6,9 @@
 #ifndef ATTN_ROW_VECTORS_H
 #define ATTN_ROW_VECTORS_H
 
+/* Fewer rows than this are dealt with one by one. */
+enum { ROWS_WORTH_A_VECTOR = (VF_LANES + 3) / 4 };
+
 /* Those of the next VF_LANES rows, or of the n that are left; other lanes are 0. */
 static inline vf load_rows(const float *p, size_t n) {
     return n < VF_LANES ? vf_load_first(p, n) : vf_load(p);

@@ -149,11 +149,14 @@ NEVER_INLINE int32_t lift(float *w, int32_t begin, int32_t end) {
  * where a load of all of them waits until every store is done. */
 typedef float row_lanes[VF_LANES];
 
-/* Fewer rows than this are brought together one by one. */
-enum { ROWS_WORTH_A_VECTOR = (VF_LANES + 3) / 4 };
-
 /* The vectors of n rows, the last row's again where there are fewer than lanes. */
 ALWAYS_INLINE void load_lanes(const row_lanes *lanes, size_t n, vf *x) {
+    if (n >= VF_LANES) {
+        UNROLL
+        for (size_t i = 0; i < VF_LANES; i++)
+            x[i] = vf_load(lanes[i]);
+        return;
+    }
     UNROLL
     for (size_t i = 0; i < VF_LANES; i++)
         x[i] = vf_load(lanes[i < n ? i : n - 1]);
@@ -220,6 +223,14 @@ static inline float lift_row(float *w, struct attn_visible *see, float factor) {
         return factor;
     see->lifted = lift(w, see->begin, see->end);
     return see->lifted ? factor * ATTN_LIFT : factor;
+}
+
+/* Whether the first weight of some row is so low that it may need it. */
+static inline int some_first_weight_is_low(const float *w, size_t stride, size_t n_rows) {
+    int is_low = 0;
+    for (size_t r = 0; r < n_rows; r++)
+        is_low |= !(w[r * stride] >= ATTN_LIFT_BELOW);
+    return is_low;
 }
 
 /* ---- Rows that see the same keys ------------------------------------------------------------- */
@@ -358,11 +369,20 @@ ALWAYS_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
         exp_of_rows(scores + r * stride, stride, n, visible + r, z + r, lanes + r);
     }
     add_sums(n_rows, lanes, is_first, f, l);
+    if (together > 1 && !some_first_weight_is_low(scores + visible[0].begin, stride, n_rows)) {
+        for (size_t r = 0; !is_first && r < n_rows; r++)
+            factor[r] = f[r];
+        return; /* rows that go together have not been lifted before */
+    }
+    int some_lifted = 0;
     for (size_t r = 0; r < n_rows; r++) {
         const float of_row = lift_row(scores + r * stride, &visible[r], f[r]);
+        some_lifted |= visible[r].lifted;
         if (!is_first)
             factor[r] = of_row;
     }
+    if (some_lifted)
+        visible[0].alike = 0;
 }
 NEVER_INLINE void softmax_first(float *scores, size_t stride, size_t n_rows,
                                 struct attn_visible *visible, float *m, float *l) {

@@ -146,7 +146,7 @@ static struct attn_key_range columns_of_row(const struct attn_job *job,
 /* Written where it stays, as every such struct here: a copy would wait for what was just stored. */
 static inline void see_columns(struct attn_visible *see, int32_t begin, int32_t end) {
     see->begin = begin, see->end = end;
-    see->lifted = 0, see->bits = NULL;
+    see->lifted = 0, see->alike = 0, see->bits = NULL;
 }
 
 /* Lets the mask hide keys of the rows. Neighbours that share a row of the mask share its bits. */
@@ -196,6 +196,7 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
         see_columns(&sight->visible[r], (int32_t)columns.begin, (int32_t)columns.end);
     }
     if (is_same && !has_mask) {
+        sight->visible[0].alike = (int32_t)block->n;
         sight->begin = same_begin, sight->end = same_end;
         return;
     }
@@ -223,18 +224,17 @@ static void load_queries(const struct attn_job *job, const struct attn_scratch *
                          const struct attn_rows *block, const float **q) {
     const attn_input *t = &job->c->p.q;
     const int64_t dim = job->products.dim;
-    int64_t place[ATTN_ROW_BLOCK];
-    attn_row_places(job, block, t->stride_batch, t->stride_head, t->stride_token, place);
+    struct attn_places place = attn_first_place_in(job, block, t);
     if (t->type == ATTN_F32) {
-        for (int64_t r = 0; r < block->n; r++)
-            q[r] = (const float *)t->data + place[r];
+        for (int64_t r = 0; r < block->n; r++, attn_next_place(&place))
+            q[r] = (const float *)t->data + place.at;
         return;
     }
-    for (int64_t r = 0; r < block->n; r++) {
+    for (int64_t r = 0; r < block->n; r++, attn_next_place(&place)) {
         float *copy = w->queries + r * dim;
         q[r] = job->products.is_dot
-                   ? attn_query_lanes(t, place[r], job->c->p.qk_dim, copy)
-                   : attn_widen_query(t, job->kernels, place[r], job->c->p.qk_dim, copy);
+                   ? attn_query_lanes(t, place.at, job->c->p.qk_dim, copy)
+                   : attn_widen_query(t, job->kernels, place.at, job->c->p.qk_dim, copy);
     }
 }
 
@@ -316,6 +316,7 @@ void attn_see_part(const struct attn_visible *see, int64_t from, int64_t to,
     part->begin = is_seen ? (int32_t)(begin - from) : 0;
     part->end = is_seen ? (int32_t)(end - from) : 0;
     part->lifted = is_seen ? (int32_t)(at_least(see->lifted, from) - from) : 0;
+    part->alike = see->alike;
     part->bits = is_seen && see->bits ? see->bits + from / 64 : NULL;
 }
 

@@ -58,10 +58,9 @@ static void quantise_block(const struct attn_job *job, const struct attn_scratch
                            const struct attn_rows *block, const struct int8_shape *shape,
                            const int8_t **q) {
     const attn_problem *p = &job->c->p;
-    int64_t place[ATTN_ROW_BLOCK];
-    attn_row_places(job, block, p->q.stride_batch, p->q.stride_head, p->q.stride_token, place);
-    for (int64_t r = 0; r < block->n; r++) {
-        const float *x = attn_widen_query(&p->q, job->kernels, place[r], p->qk_dim, w->queries);
+    struct attn_places place = attn_first_place_in(job, block, &p->q);
+    for (int64_t r = 0; r < block->n; r++, attn_next_place(&place)) {
+        const float *x = attn_widen_query(&p->q, job->kernels, place.at, p->qk_dim, w->queries);
         int8_t *to = (int8_t *)(w->quantised + (size_t)r * int8_query_words(shape));
         job->kernels->int8->quantise(x, shape->dim, shape->group, to);
         q[r] = to;

@@ -66,7 +66,7 @@ bool attn_turned_see(const struct backward_job *job, const struct backward_scrat
     for (int64_t i = 0; i < rows->n; i++) {
         const struct attn_key_range keys =
             attn_range_clip(attn_visible_keys(job->c, rows->batch, rows->first + i), begin, end);
-        sight->visible[i] = (struct attn_visible){0, 0, 0, NULL};
+        sight->visible[i] = (struct attn_visible){0};
         if (keys.begin < keys.end && w->lse[i] != -INFINITY) {
             sight->visible[i].begin = (int32_t)(keys.begin - begin);
             sight->visible[i].end = (int32_t)(keys.end - begin);
@@ -108,7 +108,7 @@ static void turn_bits(uint64_t words[WORD]) {
 
 bool attn_turned_see_columns(const struct turned_sight *sight, int64_t n_rows, int64_t from,
                              int64_t n, struct turned_columns *columns) {
-    const struct attn_visible all = {0, (int32_t)n_rows, 0, NULL};
+    const struct attn_visible all = {0, (int32_t)n_rows, 0, 0, NULL};
     if (sight->is_full) {
         columns->begin = 0, columns->end = n_rows;
         for (int64_t j = 0; j < n; j++)

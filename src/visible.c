@@ -91,7 +91,7 @@ void attn_see_bits(const uint64_t *bits, struct attn_visible *see) {
     while (first <= last && !(bits[first] & ones_in(first, see->begin, see->end)))
         first++;
     if (first > last) {
-        *see = (struct attn_visible){0, 0, 0, NULL};
+        *see = (struct attn_visible){0};
         return;
     }
     while (!(bits[last] & ones_in(last, see->begin, see->end)))

@@ -190,7 +190,7 @@ static void see_some(const struct pv_case *c, struct attn_visible *visible,
     const int32_t end = begin + 1 + (int32_t)rng_below(rng, keys - begin);
     const uint64_t density = rng_next(rng) % 3;
     for (size_t r = 0; r < c->rows; r++) {
-        visible[r] = (struct attn_visible){begin, end, 0, NULL};
+        visible[r] = (struct attn_visible){begin, end, 0, 0, NULL};
         if (c->kind == 1) {
             visible[r].begin = (int32_t)rng_below(rng, keys);
             visible[r].end =
@@ -328,7 +328,7 @@ Test(dot, narrow_weights) {
                 while (fabsf(before[j]) < 0x1p-126f && before[j] != 0);
             }
             const struct attn_visible see = {(int32_t)rng_below(&rng, 60),
-                                             (int32_t)(60 + rng_below(&rng, 69)), 0, NULL};
+                                             (int32_t)(60 + rng_below(&rng, 69)), 0, 0, NULL};
             check_context("%s: %d..%d", sets[s]->name, (int)see.begin, (int)see.end);
             sets[s]->dot->narrow_weights(weights, 128, 1, &see);
             for (int32_t j = see.begin / 2 * 2; j < (see.end + 1) / 2 * 2; j++) {

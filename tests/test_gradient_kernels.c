@@ -127,7 +127,7 @@ static void rows_try(const struct attn_kernels *set, const struct rows_case *c, 
         lse[i] = 2 + rng_normal(rng), delta[i] = rng_normal(rng);
     for (size_t r = 0; r < c->rows; r++) {
         const int32_t begin = (int32_t)rng_below(rng, (int64_t)c->columns);
-        see[r] = (struct attn_visible){begin, (int32_t)c->columns, 0, NULL};
+        see[r] = (struct attn_visible){begin, (int32_t)c->columns, 0, 0, NULL};
         see[r].end -= (int32_t)rng_below(rng, (int64_t)c->columns - begin + 1);
         if (rng_below(rng, 3) == 0) {
             see[r].bits = bits + r * 4;
@@ -179,7 +179,7 @@ Test(gradient_kernels, nan) {
     for (size_t s = 0; s < n_sets; s++)
         for (int at = 0; at < 64; at += 7) {
             float x[64] = {0}, d[64] = {0}, lse[64] = {0}, delta[64] = {0};
-            const struct attn_visible see = {0, 64, 0, NULL};
+            const struct attn_visible see = {0, 64, 0, 0, NULL};
             x[at] = NAN;
             sets[s]->gradient_rows(x, d, NULL, 64, 1, &see, lse, delta, 0);
             for (int i = 0; i < 64; i++)
@@ -194,7 +194,7 @@ Test(gradient_kernels, exp_above_zero) {
     const size_t n_sets = check_kernel_sets(sets);
     for (size_t s = 0; s < n_sets; s++) {
         const float zero[64] = {0};
-        const struct attn_visible see = {0, 64, 0, NULL};
+        const struct attn_visible see = {0, 64, 0, 0, NULL};
         const uint32_t last = bits_of(1), step = check_quick() ? 100003 : 1009;
         for (uint32_t first = 0; first <= last; first += 64 * step) {
             float x[64], d[64] = {0}, given[64];

@@ -59,7 +59,7 @@ static bool sees(struct attn_visible see, int32_t j) {
 static struct attn_visible any_range(struct rng *rng, size_t keys) {
     const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys + 1);
     const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
-    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, 0, NULL};
+    return (struct attn_visible){rng_below(rng, 2) ? 0 : begin, end, 0, 0, NULL};
 }
 
 /* A word of bits: sparse, dense, in long runs, none or all. */
@@ -383,7 +383,8 @@ static void softmax_try(const struct attn_kernels *set, const struct softmax_cas
      * key's index modulo the vector length. */
     for (size_t r = 0; r < c->rows; r += 1 + c->rows / 5)
         for (int shift = 0; shift <= 64; shift += 64) {
-            struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift, 0, NULL};
+            struct attn_visible see = {visible[r].begin + shift, visible[r].end + shift, 0, 0,
+                                       NULL};
             uint64_t bits[MAX_KEYS / 64 + 1] = {0};
             if (visible[r].bits) {
                 memcpy(bits + shift / 64, visible[r].bits, (c->keys + 63) / 64 * sizeof *bits);
@@ -442,7 +443,7 @@ Test(kernels, softmax) {
         for (int32_t begin = 0; begin <= tile; begin++)
             for (int32_t end = 0; end <= tile; end += 1) {
                 const struct softmax_case c = {1, (size_t)tile, end % 2, begin % 3 == 0, end % 3};
-                visible[0] = (struct attn_visible){begin, end, 0, NULL};
+                visible[0] = (struct attn_visible){begin, end, 0, 0, NULL};
                 softmax_try(sets[s], &c, visible, &rng);
             }
         for (size_t n = 1; n <= 33; n++) {
@@ -457,7 +458,7 @@ Test(kernels, softmax) {
             const struct softmax_case c = {7, long_sizes[i], i % 2, i % 3 == 0, i % 2};
             for (size_t r = 0; r < 7; r++)
                 visible[r] = r ? any_range(&rng, long_sizes[i])
-                               : (struct attn_visible){0, (int32_t)long_sizes[i], 0, NULL};
+                               : (struct attn_visible){0, (int32_t)long_sizes[i], 0, 0, NULL};
             softmax_try(sets[s], &c, visible, &rng);
             add_bits(visible, 7, long_sizes[i], i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
@@ -482,7 +483,7 @@ Test(kernels, softmax_of_special_scores) {
     for (size_t s = 0; s < n_sets; s++)
         for (int32_t keys = 1; keys <= (check_quick() ? 20 : 70); keys++)
             for (int32_t at = 0; at < keys; at++) {
-                struct attn_visible see = {0, keys, 0, NULL};
+                struct attn_visible see = {0, keys, 0, 0, NULL};
                 float scores[128], m, l, factor;
                 const float special[] = {NAN, -NAN, INFINITY, -INFINITY};
                 for (int i = 0; i < 4; i++) {
@@ -547,7 +548,7 @@ static void pv_in_pieces(const struct attn_kernels *set, const struct pv_case *c
     for (size_t r = 0; r < c->rows; r++) {
         const struct attn_visible see = visible[r];
         piece[r] = (struct attn_visible){see.begin > cut ? see.begin - cut : 0, see.end - cut,
-                                         see.lifted - cut, NULL};
+                                         see.lifted - cut, 0, NULL};
     }
     set->pv_tile(weights + cut, width, piece, c->rows, values + cut * c->stride, c->stride, c->dim,
                  keep, acc, acc_stride);
@@ -679,9 +680,9 @@ Test(kernels, pv) {
             for (int32_t end = 0; end <= tile; end++) {
                 const struct pv_case c = {3, (size_t)tile, 21,        21,
                                           0, end % 2,      begin % 2, KIND_NORMAL};
-                visible[0] = (struct attn_visible){begin, end, 0, NULL};
-                visible[1] = (struct attn_visible){0, tile, 0, NULL};
-                visible[2] = (struct attn_visible){end / 2, begin, 0, NULL};
+                visible[0] = (struct attn_visible){begin, end, 0, 0, NULL};
+                visible[1] = (struct attn_visible){0, tile, 0, 0, NULL};
+                visible[2] = (struct attn_visible){end / 2, begin, 0, 0, NULL};
                 pv_try(sets[s], &c, visible, &rng);
                 /* Alone, so that values outside its range are NaN. */
                 const struct pv_case one = {1, (size_t)tile, 17,      19,
@@ -723,7 +724,7 @@ Test(kernels, pv) {
                 const int32_t end = (int32_t)rng_below(&rng, 60), group = 1 + (int32_t)i / 3;
                 for (size_t r = 0; r < n; r++) {
                     const int32_t past = end + (int32_t)r / group;
-                    visible[r] = (struct attn_visible){begin, past < 60 ? past : 60, 0, NULL};
+                    visible[r] = (struct attn_visible){begin, past < 60 ? past : 60, 0, 0, NULL};
                 }
                 pv_try(sets[s], &causal, visible, &rng);
             }
@@ -774,7 +775,7 @@ Test(kernels, pv_of_lifted_rows) {
                                       i % 2,
                                       i / 2 % 2,
                                       i % 3 ? KIND_NORMAL : (enum kind)rng_below(&rng, N_KINDS)};
-            const struct attn_visible all = {0, (int32_t)c.keys, 0, NULL};
+            const struct attn_visible all = {0, (int32_t)c.keys, 0, 0, NULL};
             const int64_t ways = rng_below(&rng, 3);
             const int32_t same = (int32_t)rng_below(&rng, (int64_t)c.keys + 1);
             for (size_t r = 0; r < c.rows; r++) {
@@ -809,8 +810,9 @@ Test(kernels, pv_of_masked_rows) {
                                 i / 2 % 2,
                                 i % 3 ? KIND_NORMAL : (enum kind)rng_below(&rng, N_KINDS)};
             for (size_t r = 0; r < c.rows; r++)
-                visible[r] = rng_below(&rng, 3) ? (struct attn_visible){0, (int32_t)c.keys, 0, NULL}
-                                                : any_range(&rng, c.keys);
+                visible[r] = rng_below(&rng, 3)
+                                 ? (struct attn_visible){0, (int32_t)c.keys, 0, 0, NULL}
+                                 : any_range(&rng, c.keys);
             add_bits(visible, c.rows, c.keys, i % 2, &rng);
             pv_try(sets[s], &c, visible, &rng);
             c.rows = 1;
@@ -833,7 +835,7 @@ Test(kernels, pv_hidden_beside_visible) {
                 static float weights[26 * 64], values[26 * DIM], acc[26 * DIM];
                 struct attn_visible visible[26];
                 for (int32_t r = 0; r < rows; r++)
-                    visible[r] = (struct attn_visible){0, r + 1, 0, NULL};
+                    visible[r] = (struct attn_visible){0, r + 1, 0, 0, NULL};
                 for (int i = 0; i < 26 * 64; i++)
                     weights[i] = i % 64 <= i / 64 ? 0.5f : 0; /* hidden: also a weight of 0 */
                 for (int i = 0; i < 26 * DIM; i++)

@@ -225,7 +225,7 @@ static struct attn_visible any_range(size_t keys, struct rng *rng) {
     const int32_t begin = (int32_t)rng_below(rng, (int64_t)keys);
     const int32_t end = (int32_t)rng_below(rng, (int64_t)keys + 1);
     struct attn_visible see = {rng_below(rng, 2) ? 0 : begin,
-                               rng_below(rng, 2) ? (int32_t)keys : end, 0, NULL};
+                               rng_below(rng, 2) ? (int32_t)keys : end, 0, 0, NULL};
     if (see.end > see.begin && rng_below(rng, 3) == 0)
         see.lifted = see.begin + 1 + (int32_t)rng_below(rng, see.end - see.begin);
     return see;

@@ -21,3 +21,7 @@ void attn_merge_factors_f32_avx512(size_t n_rows, float *m_a, float *l_a, const 
                                    const float *l_b, float *e_a, float *e_b) {
     merge_factors(n_rows, m_a, l_a, m_b, l_b, e_a, e_b);
 }
+
+bool attn_finish_factors_f32_avx512(size_t n_rows, const float *l, float *factor) {
+    return finish_factors(n_rows, l, factor);
+}

@@ -84,6 +84,9 @@ static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_reciprocal(vf x) {
+    return _mm512_div_ps(_mm512_set1_ps(1), x);
+} /* rounded once */
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 

@@ -39,8 +39,8 @@ static void pv_rows(pv_block *const *blocks, size_t rows, const struct attn_visi
                     int32_t first, int32_t end, const float *weights, size_t weight_stride,
                     const float *values, int64_t value_stride, size_t last, const float *factor,
                     float *acc, size_t acc_stride) {
-    struct attn_visible own[BLOCK_ROWS], common = {0, end - first, 0, NULL},
-                                         any = {end - first, 0, 0, NULL};
+    struct attn_visible own[BLOCK_ROWS], common = {.end = end - first},
+                                         any = {.begin = end - first};
     for (size_t r = 0; r < rows; r++) {
         own[r].begin = visible[r].begin > first ? visible[r].begin - first : 0;
         own[r].end = (visible[r].end < end ? visible[r].end : end) - first;

@@ -73,6 +73,7 @@ static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 
 /* a * b + c and c - a * b, rounded once. */
+static inline vf vf_reciprocal(vf x) { return vdivq_f32(vdupq_n_f32(1), x); } /* rounded once */
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 

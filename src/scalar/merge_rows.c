@@ -33,3 +33,12 @@ void attn_scale_rows_f32_scalar(size_t n_rows, const float *x, size_t x_stride, 
         for (size_t c = 0; c < n; c++)
             out[r][c] = x[r * x_stride + c] * factor[r];
 }
+
+bool attn_finish_factors_f32_scalar(size_t n_rows, const float *l, float *factor) {
+    bool all_above = true;
+    for (size_t r = 0; r < n_rows; r++) {
+        factor[r] = 1 / l[r];
+        all_above &= l[r] > 0;
+    }
+    return all_above;
+}
