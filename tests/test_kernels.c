@@ -472,6 +472,13 @@ Test(kernels, softmax) {
             if (i % 3)
                 add_bits(visible, c.rows, c.keys, i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
+            /* Rows that are known to be alike, until some are lifted. */
+            for (size_t r = 0; r < c.rows; r++)
+                visible[r] = (struct attn_visible){i % 5 == 0, (int32_t)c.keys, 0, 0, NULL};
+            visible[0].alike = (int32_t)c.rows;
+            softmax_try(sets[s], &c, visible, &rng);
+            for (size_t r = 0; r < c.rows; r++)
+                CHECK(!visible[r].lifted || !visible[0].alike, "row %zu is lifted, yet alike", r);
         }
     }
 }
@@ -939,6 +946,31 @@ static void merge_with_nothing(const struct attn_kernels *set, size_t dim, float
           (double)m_left, (double)l_left);
     CHECK(bits_of(m_right) == bits_of(m) && bits_of(l_right) == bits_of(l), "right m %a l %a",
           (double)m_right, (double)l_right);
+}
+
+Test(kernels, finish_factors) {
+    static const float others[] = {0, -0.0f, NAN, -1};
+    const struct attn_kernels *sets[8];
+    const size_t n_sets = check_kernel_sets(sets);
+    struct rng rng = {14};
+    for (size_t s = 0; s < n_sets; s++)
+        for (size_t n = 1; n <= 33; n++)
+            for (size_t i = 0; i <= sizeof others / sizeof *others; i++) {
+                const bool has_other = i < sizeof others / sizeof *others;
+                const size_t at = (size_t)rng_below(&rng, (int64_t)n);
+                float *l = guarded_floats(SLOT_OTHER, n, n % 2);
+                float *factor = guarded_floats(SLOT_OTHER + 1, n, n % 2);
+                check_context("finish_factors %s: %zu rows", sets[s]->name, n);
+                for (size_t r = 0; r < n; r++)
+                    l[r] = 1 + (float)rng_uniform(&rng);
+                if (has_other)
+                    l[at] = others[i];
+                CHECK(sets[s]->finish_factors(n, l, factor) == !has_other,
+                      "says the same with l %a in row %zu", (double)l[at], at);
+                for (size_t r = 0; r < n; r++)
+                    CHECK((has_other && r == at) || same_bits(factor[r], 1 / l[r]),
+                          "row %zu: %a for l %a", r, (double)factor[r], (double)l[r]);
+            }
 }
 
 Test(kernels, merge_and_scale) {
