@@ -241,7 +241,8 @@ struct attn_kernels {
      * Then the first weights are lifted where that is needed. visible[r].lifted is the last
      * multiple of ATTN_LIFT_COLUMNS before which each weight is below ATTN_LIFT_BELOW, if one of
      * those is not 0, f is below ATTN_LIFT_BELOW too and bits is null: they and factor[r] are
-     * multiplied by ATTN_LIFT. Else lifted is 0. */
+     * multiplied by ATTN_LIFT. Else lifted is 0. Where a row is lifted, the first one's `alike`
+     * becomes 0. */
     void (*softmax_rows)(float *scores, size_t score_stride, size_t n_rows,
                          struct attn_visible *visible, float *m, float *l, float *factor);
 

@@ -347,10 +347,10 @@ static inline void exp_of_rows(float *scores, size_t stride, size_t n,
 }
 
 /* At most ATTN_ROW_BLOCK rows. First the maxima of all, then the exponentials of all: what is a chain
- * in one row has the others to overlap with. */
-ALWAYS_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
-                                 struct attn_visible *visible, int is_first, float *m, float *l,
-                                 float *factor) {
+ * in one row has the others to overlap with. Returns whether some row is lifted. */
+ALWAYS_INLINE int softmax_block(float *scores, size_t stride, size_t n_rows,
+                                struct attn_visible *visible, int is_first, float *m, float *l,
+                                float *factor) {
     enum { ROOM = ATTN_ROW_BLOCK + VF_LANES };
     row_lanes lanes[ATTN_ROW_BLOCK];
     float z[ROOM], f[ROOM];
@@ -372,7 +372,7 @@ ALWAYS_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
     if (together > 1 && !some_first_weight_is_low(scores + visible[0].begin, stride, n_rows)) {
         for (size_t r = 0; !is_first && r < n_rows; r++)
             factor[r] = f[r];
-        return; /* rows that go together have not been lifted before */
+        return 0; /* rows that go together have not been lifted before */
     }
     int some_lifted = 0;
     for (size_t r = 0; r < n_rows; r++) {
@@ -381,26 +381,27 @@ ALWAYS_INLINE void softmax_block(float *scores, size_t stride, size_t n_rows,
         if (!is_first)
             factor[r] = of_row;
     }
-    if (some_lifted)
-        visible[0].alike = 0;
+    return some_lifted != 0;
 }
-NEVER_INLINE void softmax_first(float *scores, size_t stride, size_t n_rows,
-                                struct attn_visible *visible, float *m, float *l) {
-    softmax_block(scores, stride, n_rows, visible, 1, m, l, NULL);
+NEVER_INLINE int softmax_first(float *scores, size_t stride, size_t n_rows,
+                               struct attn_visible *visible, float *m, float *l) {
+    return softmax_block(scores, stride, n_rows, visible, 1, m, l, NULL);
 }
-NEVER_INLINE void softmax_next(float *scores, size_t stride, size_t n_rows,
-                               struct attn_visible *visible, float *m, float *l, float *factor) {
-    softmax_block(scores, stride, n_rows, visible, 0, m, l, factor);
+NEVER_INLINE int softmax_next(float *scores, size_t stride, size_t n_rows,
+                              struct attn_visible *visible, float *m, float *l, float *factor) {
+    return softmax_block(scores, stride, n_rows, visible, 0, m, l, factor);
 }
 
 static inline void softmax_rows(float *scores, size_t stride, size_t n_rows,
                                 struct attn_visible *visible, float *m, float *l, float *factor) {
     for (size_t r = 0; r < n_rows; r += ATTN_ROW_BLOCK) {
         const size_t n = n_rows - r < ATTN_ROW_BLOCK ? n_rows - r : ATTN_ROW_BLOCK;
-        if (factor)
-            softmax_next(scores + r * stride, stride, n, visible + r, m + r, l + r, factor + r);
-        else
-            softmax_first(scores + r * stride, stride, n, visible + r, m + r, l + r);
+        const int some_lifted =
+            factor ? softmax_next(scores + r * stride, stride, n, visible + r, m + r, l + r,
+                                  factor + r)
+                   : softmax_first(scores + r * stride, stride, n, visible + r, m + r, l + r);
+        if (some_lifted)
+            visible[0].alike = 0;
     }
 }
 

@@ -51,6 +51,8 @@ void attn_softmax_rows_f32_scalar(float *scores, size_t score_stride, size_t n_r
             f = softmax_row(s, *see, &m[r], &l[r]);
         if (f < ATTN_LIFT_BELOW && !see->bits)
             see->lifted = lift(s, see->begin, see->end);
+        if (see->lifted > 0)
+            visible[0].alike = 0;
         if (factor)
             factor[r] = see->lifted > 0 ? f * ATTN_LIFT : f;
     }
