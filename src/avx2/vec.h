@@ -138,9 +138,6 @@ static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf vf_reciprocal(vf x) {
-    return _mm256_div_ps(_mm256_set1_ps(1), x);
-} /* rounded once */
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 
@@ -151,6 +148,9 @@ static inline vf vf_max_number(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vf vf_clamp(vf x, float limit) {
     return _mm256_max_ps(_mm256_set1_ps(-limit), _mm256_min_ps(_mm256_set1_ps(limit), x));
 }
+
+/* 1 / x, rounded once. */
+static inline vf vf_reciprocal(vf x) { return _mm256_div_ps(_mm256_set1_ps(1), x); }
 
 static inline vf vf_divide(vf a, vf b) { return _mm256_div_ps(a, b); }
 

@@ -84,9 +84,6 @@ static inline void vf_store_last(float *p, vf x, size_t n, int short_row) {
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-static inline vf vf_reciprocal(vf x) {
-    return _mm512_div_ps(_mm512_set1_ps(1), x);
-} /* rounded once */
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 
@@ -97,6 +94,9 @@ static inline vf vf_max_number(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vf_clamp(vf x, float limit) {
     return _mm512_max_ps(_mm512_set1_ps(-limit), _mm512_min_ps(_mm512_set1_ps(limit), x));
 }
+
+/* 1 / x, rounded once. */
+static inline vf vf_reciprocal(vf x) { return _mm512_div_ps(_mm512_set1_ps(1), x); }
 
 /* a / b for b a normal number of moderate size. The division instruction takes 16 cycles; this, a
  * reciprocal to 14 bits and a quotient corrected by its own remainder, is off by 2^-28 more. */

@@ -73,7 +73,6 @@ static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 
 /* a * b + c and c - a * b, rounded once. */
-static inline vf vf_reciprocal(vf x) { return vdivq_f32(vdupq_n_f32(1), x); } /* rounded once */
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 
@@ -84,6 +83,9 @@ static inline vf vf_max_number(vf a, vf b) { return vmaxnmq_f32(a, b); }
 static inline vf vf_clamp(vf x, float limit) {
     return vmaxq_f32(vminq_f32(x, vdupq_n_f32(limit)), vdupq_n_f32(-limit));
 }
+
+/* 1 / x, rounded once. */
+static inline vf vf_reciprocal(vf x) { return vdivq_f32(vdupq_n_f32(1), x); }
 
 static inline vf vf_divide(vf a, vf b) { return vdivq_f32(a, b); }
 
