@@ -59,7 +59,7 @@ static int tile_make(struct tile *t, const struct attn_kernels *kernels, size_t 
     }
     for (size_t r = 0; r < ROWS; r++) {
         t->rows[r] = t->q + r * dim;
-        t->visible[r] = (struct attn_visible){0, KEYS, 0, NULL};
+        t->visible[r] = (struct attn_visible){0, KEYS, 0, r ? 0 : ROWS, NULL};
         t->factor[r] = 0.5f;
     }
     for (size_t r = 0; r < MERGED_ROWS; r++)
