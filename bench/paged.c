@@ -2,6 +2,8 @@
  *     same call over a contiguous cache, the two interleaved. 32 heads on 8.
  * paged-mha/ISA/TYPE/block-N: 16 heads on 16.
  * decode/ISA/TYPE/16384-gqa, .../16384-mha: the contiguous call against reading its keys and values.
+ * decode-cached/ISA/TYPE/...: the same code over as many keys as a second-level cache holds, against
+ *     reading as much memory as decode/ does: how fast its arithmetic alone would let it be.
  *
  * SPDX-License-Identifier: MIT */
 #include <stdlib.h>
@@ -112,25 +114,43 @@ static void measure_paged(gbench_state *state, const void *arg) {
     free(table);
 }
 
-static void measure_decode(gbench_state *state, const void *arg) {
-    const struct bench_case *about = arg;
+static size_t floats_of(const struct workload *w, attn_type type) {
+    return w->kv_size * bytes_of(type) / sizeof(float);
+}
+
+/* A decode step over c's keys, or those of one head that stay in cache, against reading those of c. */
+static void measure_step(gbench_state *state, const struct bench_case *about, int is_cached) {
     const struct paged_case *c = about->row;
-    struct workload w = {0};
-    struct cache k = {0}, v = {0};
-    if (make_call(&w, c, NULL, 1, &k, &v)) {
+    const struct shape *shape = c->shape;
+    const struct shape few = {"cached",   1, shape->q_heads / shape->kv_heads, 1, 1, 512,
+                              shape->dim, 0};
+    const struct paged_case of_few = {&few, c->type};
+    struct workload w = {0}, small = {0};
+    struct cache k = {0}, v = {0}, small_k = {0}, small_v = {0};
+    struct workload *const timed = is_cached ? &small : &w;
+    if (make_call(&w, c, NULL, 1, &k, &v) ||
+        (is_cached && make_call(&small, &of_few, NULL, 1, &small_k, &small_v))) {
         gbench_fail(state, "not enough memory");
-    } else if (bench_use(state, about) == 0 && bench_prepare(state, &w, NULL) == 0) {
-        struct work work = workload_work(&w);
-        const size_t floats = w.kv_size * bytes_of(c->type) / sizeof(float);
-        work.amount = 2 * (double)(floats * sizeof(float));
+    } else if (bench_use(state, about) == 0 && bench_prepare(state, timed, NULL) == 0) {
+        struct work work = workload_work(timed);
+        const size_t floats = floats_of(&w, c->type);
+        work.amount = 2 * (double)(floats_of(timed, c->type) * sizeof(float));
         struct limit limit;
         limit_read(&limit, about->loops, (const float *)(const void *)k.data, floats,
                    (const float *)(const void *)v.data, floats);
         bench_measure(state, &work, &limit, "GB/s", "streaming read", 1);
     }
     workload_free(&w);
+    workload_free(&small);
     cache_free(&k);
     cache_free(&v);
+    cache_free(&small_k);
+    cache_free(&small_v);
+}
+
+static void measure_decode(gbench_state *state, const void *arg) { measure_step(state, arg, 0); }
+static void measure_decode_cached(gbench_state *state, const void *arg) {
+    measure_step(state, arg, 1);
 }
 
 void bench_add_paged(void) {
@@ -151,7 +171,10 @@ void bench_add_paged(void) {
                           "%s/%s/%s/block-%d", cases[c].shape->name, sets[i]->name, type,
                           (int)lengths[n]);
             }
+            const char *shape = cases[c].shape == &grouped ? "16384-gqa" : "16384-mha";
             bench_add(BENCH_ALL, measure_decode, about, "decode/%s/%s/%s", sets[i]->name, type,
-                      cases[c].shape == &grouped ? "16384-gqa" : "16384-mha");
+                      shape);
+            bench_add(BENCH_ALL, measure_decode_cached, about, "decode-cached/%s/%s/%s",
+                      sets[i]->name, type, shape);
         }
 }
