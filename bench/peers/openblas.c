@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "peers.h"
 
@@ -16,30 +17,55 @@ typedef void sgemm_function(int order, int transpose_a, int transpose_b, int m, 
                             float beta, float *c, int ldc);
 static sgemm_function *sgemm;
 
+static void *load(const char *folder) {
+    char path[4096];
+    void *library = NULL;
+    if (find_file(folder, "usr/lib/*/openblas-pthread/libopenblas.so.0", path))
+        library = dlopen(path, RTLD_NOW);
+    return library ? library : dlopen("libopenblas.so.0", RTLD_NOW);
+}
+
+/* The kernels that OpenBLAS should choose here, at least: it takes a CPU newer than itself for one of
+ * 2004. */
+static const char *least_core(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+        return "SkylakeX";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return "Haswell";
+#endif
+    return NULL;
+}
+
 static const char *open_openblas(const char *folder, char version[VERSION_SIZE]) {
     char path[4096];
     /* They would choose kernels for another machine. */
     unsetenv("OPENBLAS_CORETYPE"), unsetenv("OPENBLAS_L2_SIZE");
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    void *library = NULL;
     if (find_file(folder, "usr/lib/*/libgfortran.so.5", path))
         dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (find_file(folder, "usr/lib/*/openblas-pthread/libopenblas.so.0", path))
-        library = dlopen(path, RTLD_NOW);
-    if (!library)
-        library = dlopen("libopenblas.so.0", RTLD_NOW);
+    void *library = load(folder);
     if (!library)
         return dlerror();
+    char *(*core)(void) = (char *(*)(void))dlsym(library, "openblas_get_corename");
+    const char *asked = "";
+    if (core && strcmp(core(), "Prescott") == 0 && least_core()) {
+        setenv("OPENBLAS_CORETYPE", least_core(), 1); /* read when it is loaded */
+        dlclose(library);
+        if (!(library = load(folder)))
+            return dlerror();
+        asked = ", asked for: it does not know this CPU";
+        core = (char *(*)(void))dlsym(library, "openblas_get_corename");
+    }
     sgemm = (sgemm_function *)dlsym(library, "cblas_sgemm");
     char *(*config)(void) = (char *(*)(void))dlsym(library, "openblas_get_config");
-    char *(*core)(void) = (char *(*)(void))dlsym(library, "openblas_get_corename");
     void (*threads)(int) = (void (*)(int))dlsym(library, "openblas_set_num_threads");
     if (!sgemm || !config || !core || !threads)
         return dlerror();
     threads(1);
     char number[32] = "of unknown version";
     sscanf(config(), "OpenBLAS %31s", number);
-    snprintf(version, VERSION_SIZE, "%s (%s)", number, core());
+    snprintf(version, VERSION_SIZE, "%s (%s%s)", number, core(), asked);
     return NULL;
 }
 
