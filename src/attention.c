@@ -402,6 +402,7 @@ void attn_attend(const struct attn_checked *c, const struct attn_plan *plan,
     float *base = (float *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
     struct attn_job job = {.c = c, .plan = plan, .kernels = kernels, .workers = base};
     attn_products_of(c, kernels, &job.products);
+    job.least_packed_rows = attn_tile_least_packed_rows(&job);
     job.states = base + n_workers * plan->worker_floats;
     if (plan->split) {
         run(executor, (size_t)(plan->row_tasks * plan->spans), attend_one_span, &job);

@@ -31,8 +31,9 @@ struct attn_job {
     const struct attn_plan *plan;
     const struct attn_kernels *kernels;
     struct attn_products products;
-    float *workers; /* scratch, worker_floats for each */
-    float *states;  /* where split: a state for each row task and span */
+    size_t least_packed_rows; /* for which a tile is packed */
+    float *workers;           /* scratch, worker_floats for each */
+    float *states;            /* where split: a state for each row task and span */
 };
 
 /* What one worker works in. */
@@ -72,12 +73,9 @@ static inline struct attn_scratch attn_scratch_of(const struct attn_job *job, si
     return w;
 }
 
-/* Whether a tile is packed for the rows of a task. Packing keys from memory has nothing to do while
- * it waits for them, and the scores of a few rows do: that is not worth it until more rows share the
- * packed tile. Keys that have to be widened first are waited for either way. */
+/* Whether a tile is packed for the rows of a task. */
 static inline bool attn_packs(const struct attn_job *job, const struct attn_rows *rows) {
-    const size_t least = job->kernels->pack_min_rows;
-    return (size_t)rows->n >= (job->plan->packs_late ? 2 * least - 1 : least);
+    return (size_t)rows->n >= job->least_packed_rows;
 }
 
 /* The query row that row r of a task or block stands for. */

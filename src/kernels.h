@@ -51,6 +51,13 @@ struct attn_visible {
     const uint64_t *bits;
 };
 
+/* From this many rows of queries on it pays to pack a tile of keys; below, they are read where they are.
+ * Both give the same bits. Packing keys from memory has nothing to do while it waits for them, and
+ * the scores of a few rows do: from there it takes more rows. */
+struct attn_pack_rows {
+    size_t from_cache, from_memory;
+};
+
 /* What pack_keys, qk_packed and qk_strided of struct attn_kernels are. */
 typedef void attn_pack_keys(const float *keys, int64_t stride, size_t first, size_t n_keys,
                             size_t dim, void *packed);
@@ -72,6 +79,8 @@ typedef void attn_qk_strided(const float *const *q, size_t n_rows, const float *
 struct attn_dot_kernels {
     attn_type type;  /* of q and k for the scores, of v for the output */
     size_t per_lane; /* elements of a lane, at most ATTN_PER_LANE_MOST */
+
+    struct attn_pack_rows pack_rows;
 
     /* As in struct attn_kernels, with dim and stride in lanes. */
     attn_pack_keys *pack_keys;
@@ -100,6 +109,8 @@ struct attn_dot_kernels {
 /* Products of int8 keys with queries that are rounded to int8. Rows lie as int8_rows.h says; dim and
  * group are those of int8_shape_of() there. */
 struct attn_int8_kernels {
+    struct attn_pack_rows pack_rows;
+
     /* A row of dim floats, quantised as quantise_row.h says. */
     void (*quantise)(const float *x, size_t dim, size_t group, int8_t *row);
 
@@ -148,6 +159,8 @@ struct attn_stored {
  * values of ATTN_STORED_STEP. */
 #define ATTN_STORED_STEP 16
 struct attn_stored_kernels {
+    struct attn_pack_rows pack_rows, pack_rows_i8; /* of other types, and of int8 */
+
     void (*qk_f32)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
                    size_t n_keys, size_t dim, float scale, float *scores, size_t score_stride);
     void (*qk_f16)(const float *const *q, size_t n_rows, const struct attn_stored *keys,
@@ -191,9 +204,7 @@ struct attn_kernels {
     /* Rows of a block, a few times those of a register block. No bit of a row depends on it. */
     size_t block_rows;
 
-    /* From this many rows on it pays to pack a tile that is in cache, for qk_packed; below,
-     * qk_strided reads the keys where they are. Both give the same bits. */
-    size_t pack_min_rows;
+    struct attn_pack_rows pack_rows; /* of f32 that qk_strided reads where it lies */
 
     /* Rearranges keys[j * stride + c], j < n_keys, c < dim into the layout that qk_packed reads, as
      * the keys from number `first` on, a multiple of ATTN_PACK_STEP. Keys are packed in ascending

@@ -128,7 +128,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
 
     const double key_bytes = (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap *
                              (double)c->p.qk_dim * sizeof(float);
-    plan->packs_late = !d.widens && key_bytes > CACHED_KEY_BYTES;
+    plan->keys_from_memory = key_bytes > CACHED_KEY_BYTES;
 
     /* What is begun last should be short, or others wait for it. One worker alone keeps the tasks of
      * a head together, whose keys and values may still be in its cache. */

@@ -39,7 +39,7 @@ struct attn_plan {
     int64_t row_tasks;     /* of all batches and key/value heads */
     bool longest_first;    /* tasks of later rows, which see more keys, come first */
     int64_t spans;         /* of the keys there is room for */
-    bool packs_late;       /* keys are read where they lie, and come from memory */
+    bool keys_from_memory; /* too many of them to stay in a cache of a core */
     bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */

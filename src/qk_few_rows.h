@@ -4,7 +4,7 @@
  *
  * For instruction sets that broadcast queries from memory; on the vectors of vec.h and the
  * transpositions of transpose.h, which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or
- * 12, and the rows that meet two or four vectors of keys at once (PAIRED_ROWS_..., QUAD_ROWS_F32).
+ * 16, and the rows that meet two or four vectors of keys at once (PAIRED_ROWS_..., QUAD_ROWS_F32).
  * What is called a feature of f32 here is a lane of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
@@ -297,8 +297,8 @@ ALWAYS_INLINE void strided_keys(const int M, const attn_type type, const float *
         strided_walk(M, type, 1, q, keys, first, n_keys, n_lanes, scale, scores, score_stride);
 }
 
-#if MAX_STRIDED_ROWS == 12
-#define FROM_2_STRIDED FROM_2_TO_12
+#if MAX_STRIDED_ROWS == 16
+#define FROM_2_STRIDED FROM_2_TO_16
 #else
 #define FROM_2_STRIDED FROM_2_TO_8
 #endif

@@ -23,6 +23,7 @@ static inline size_t next_block(size_t left, size_t most) {
 #define UP_TO_6(X, N) UP_TO_4(X, N) X(5, N) X(6, N)
 #define FROM_2_TO_8(X, N) X(2, N) X(3, N) X(4, N) X(5, N) X(6, N) X(7, N) X(8, N)
 #define FROM_2_TO_12(X, N) FROM_2_TO_8(X, N) X(9, N) X(10, N) X(11, N) X(12, N)
+#define FROM_2_TO_16(X, N) FROM_2_TO_12(X, N) X(13, N) X(14, N) X(15, N) X(16, N)
 #define UP_TO_8(X, N) X(1, N) FROM_2_TO_8(X, N)
 #define UP_TO_12(X, N) X(1, N) FROM_2_TO_12(X, N)
 

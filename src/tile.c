@@ -37,6 +37,24 @@ static const struct attn_dot_kernels *value_products(const struct attn_job *job)
     return dot && job->c->p.v.type == dot->type ? dot : NULL;
 }
 
+size_t attn_tile_least_packed_rows(const struct attn_job *job) {
+    const struct attn_kernels *kernels = job->kernels;
+    const attn_problem *p = &job->c->p;
+    const struct attn_pack_rows *rows = &kernels->pack_rows;
+    bool waits_anyway = false; /* for keys that have to be copied before rows can meet them */
+    if (job->products.is_int8)
+        rows = &kernels->int8->pack_rows;
+    else if (job->products.is_dot)
+        rows = &kernels->dot->pack_rows;
+    else if (p->k.type == ATTN_F32 && !p->past_cap && !p->pages.table)
+        rows = &kernels->pack_rows;
+    else if (attn_tile_qk_stored(job))
+        rows = p->k.type == ATTN_I8 ? &kernels->stored->pack_rows_i8 : &kernels->stored->pack_rows;
+    else
+        waits_anyway = true;
+    return job->plan->keys_from_memory && !waits_anyway ? rows->from_memory : rows->from_cache;
+}
+
 /* Where a run of keys can be used as it lies, its place and stride. */
 static void use_keys(const struct attn_job *job, const struct attn_run *run,
                      struct attn_tile *tile) {

@@ -30,6 +30,9 @@ struct attn_sight {
 void attn_products_of(const struct attn_checked *problem, const struct attn_kernels *kernels,
                       struct attn_products *products);
 
+/* From how many rows of a task on its tiles are packed. */
+size_t attn_tile_least_packed_rows(const struct attn_job *job);
+
 /* The tile of keys [begin, end) for the rows of a task. */
 void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
                      int64_t end, int64_t next_end, struct attn_tile *tile);

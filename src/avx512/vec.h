@@ -25,8 +25,8 @@ enum { VF_LANES = 16 };
 /* The widest register block: 6 rows of 4 vectors, 24 + 4 + 1 of 32 registers. */
 #define MAX_BLOCK_VECTORS 4
 
-/* Rows that meet keys as they are transposed: 12 sums, 4 keys and what transposing takes. */
-#define MAX_STRIDED_ROWS 12
+/* Rows that meet keys as they are transposed: 16 sums, 4 keys and what transposing takes. */
+#define MAX_STRIDED_ROWS 16
 
 /* Up to so many rows meet two vectors of keys at once, by the keys' type, or four: their chains of
  * multiply-adds are too few to fill the latency. Of f32, qk_one_row.c has the only row that gains. */

@@ -5,4 +5,4 @@
 #include "required_features.h"
 #include "scalar.h"
 
-ATTN_DEFINE_KERNELS(scalar, 12, 2, NULL);
+ATTN_DEFINE_KERNELS(scalar, 12, 2, 3, NULL);
