@@ -7,5 +7,5 @@
 
 ATTN_DEFINE_DOT_KERNELS(avx512, avx512_bf16, ATTN_BF16, 2, 9);
 ATTN_DEFINE_STORED_KERNELS(avx512, 17, 33, 17, 25);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 18, 13, 25, &stored_kernels_avx512,
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_bf16, 18, 13, 33, &stored_kernels_avx512,
                        &dot_kernels_avx512_bf16, NULL);

@@ -7,5 +7,5 @@
 
 ATTN_DEFINE_INT8_TABLE(avx512_vnni, 9);
 ATTN_DEFINE_STORED_KERNELS(avx512, 17, 33, 17, 25);
-ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 18, 13, 25, &stored_kernels_avx512, NULL,
+ATTN_DEFINE_KERNELS_ON(avx512, avx512_vnni, 18, 13, 33, &stored_kernels_avx512, NULL,
                        &int8_kernels_avx512_vnni);
