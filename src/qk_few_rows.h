@@ -123,9 +123,9 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
             group_end += keys->group_lanes;                                                        \
         }                                                                                          \
     } while (0)
-#define ROWS_OF_FEATURE(v, f)                                                                      \
+#define ROWS_OF_FEATURE(x, v, f)                                                                   \
     do {                                                                                           \
-        const vf key = feature(type, &x, f);                                                       \
+        const vf key = feature(type, &(x), f);                                                     \
         UNROLL                                                                                     \
         for (int r = 0; r < M; r++)                                                                \
             acc[v][r] =                                                                            \
@@ -141,16 +141,25 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
             UNROLL
             for (int i = 0; i < streams(V, in_pieces); i++)
                 prefetch_lines(ahead[i], (size_t)(V * VF_LANES / streams(V, in_pieces) / 4));
+            struct turned_keys x[MAX_KEY_VECTORS];
             UNROLL
             for (int v = 0; v < V; v++) {
-                struct turned_keys x;
-                turn_keys(type, lanes[v], steps, VF_LANES, 4, &x);
+                turn_keys(type, lanes[v], steps, VF_LANES, 4, &x[v]);
                 lanes[v] += 4;
                 KEEP_IN_REGISTER(lanes[v]);
-                x.scale = key_scale[v];
+                x[v].scale = key_scale[v];
+                if (V != 2) {
+                    UNROLL
+                    for (size_t f = 0; f < 4 * per_lane(type); f++)
+                        ROWS_OF_FEATURE(x[v], v, f);
+                }
+            }
+            if (V == 2) { /* a chain of each in turn; four vectors would need more registers */
                 UNROLL
-                for (size_t f = 0; f < 4 * per_lane(type); f++)
-                    ROWS_OF_FEATURE(v, f);
+                for (size_t f = 0; f < 4 * per_lane(type); f++) {
+                    ROWS_OF_FEATURE(x[0], 0, f);
+                    ROWS_OF_FEATURE(x[1], 1, f);
+                }
             }
         }
     }
@@ -165,11 +174,11 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
             x.scale = key_scale[v];
             if (type == ATTN_F32) {
                 for (size_t f = 0; f < features; f++)
-                    ROWS_OF_FEATURE(v, f);
+                    ROWS_OF_FEATURE(x, v, f);
             } else {
                 UNROLL
                 for (size_t f = 0; f < 4 * per_lane(type); f++)
-                    ROWS_OF_FEATURE(v, f);
+                    ROWS_OF_FEATURE(x, v, f);
             }
         }
     }
@@ -271,12 +280,13 @@ ALWAYS_INLINE void strided_walk(const int M, const attn_type type, const int in_
         x.n_keys = VF_LANES; /* a constant from here on */                                         \
         strided_block(M, V, type, in_pieces, q, &x, n_lanes, scale, scores + j, score_stride);     \
     }
-    /* Keys with gaps share too few sets of the first-level cache for that. */
-    if (type == ATTN_F32 && M <= QUAD_ROWS_F32 && !has_gaps(keys->stride, n_lanes))
+    /* More than 16 keys with gaps share too few sets of the first-level cache. */
+    const int is_dense = !has_gaps(keys->stride / (int64_t)per_lane(type), n_lanes);
+    if (type == ATTN_F32 && M <= QUAD_ROWS_F32 && is_dense)
         STRIDED_VECTORS(4)
-    if (M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
-              : type == ATTN_I8 ? PAIRED_ROWS_I8
-                                : PAIRED_ROWS_HALVES))
+    if ((2 * VF_LANES <= 16 || is_dense) && M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
+                                                  : type == ATTN_I8 ? PAIRED_ROWS_I8
+                                                                    : PAIRED_ROWS_HALVES))
         STRIDED_VECTORS(2)
     STRIDED_VECTORS(1)
 #undef STRIDED_VECTORS
