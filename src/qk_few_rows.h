@@ -4,7 +4,7 @@
  *
  * For instruction sets that broadcast queries from memory; on the vectors of vec.h and the
  * transpositions of transpose.h, which are included before this. vec.h gives MAX_STRIDED_ROWS, 8 or
- * 16, and the rows that meet two or four vectors of keys at once (PAIRED_ROWS_..., QUAD_ROWS_F32).
+ * 16, and the rows that meet two or four vectors of keys at once (PAIRED_ROWS_..., QUAD_ROWS_...).
  * What is called a feature of f32 here is a lane of lanes.h.
  *
  * SPDX-License-Identifier: MIT */
@@ -141,24 +141,23 @@ ALWAYS_INLINE void strided_block(const int M, const int V, const attn_type type,
             UNROLL
             for (int i = 0; i < streams(V, in_pieces); i++)
                 prefetch_lines(ahead[i], (size_t)(V * VF_LANES / streams(V, in_pieces) / 4));
-            struct turned_keys x[MAX_KEY_VECTORS];
+            /* Two vectors at a time, the chains of both in turn; more would need more registers. */
+            const int T = V % 2 ? 1 : 2;
             UNROLL
-            for (int v = 0; v < V; v++) {
-                turn_keys(type, lanes[v], steps, VF_LANES, 4, &x[v]);
-                lanes[v] += 4;
-                KEEP_IN_REGISTER(lanes[v]);
-                x[v].scale = key_scale[v];
-                if (V != 2) {
-                    UNROLL
-                    for (size_t f = 0; f < 4 * per_lane(type); f++)
-                        ROWS_OF_FEATURE(x[v], v, f);
+            for (int v = 0; v < V; v += T) {
+                struct turned_keys x[2];
+                UNROLL
+                for (int i = 0; i < T; i++) {
+                    turn_keys(type, lanes[v + i], steps, VF_LANES, 4, &x[i]);
+                    lanes[v + i] += 4;
+                    KEEP_IN_REGISTER(lanes[v + i]);
+                    x[i].scale = key_scale[v + i];
                 }
-            }
-            if (V == 2) { /* a chain of each in turn; four vectors would need more registers */
                 UNROLL
                 for (size_t f = 0; f < 4 * per_lane(type); f++) {
-                    ROWS_OF_FEATURE(x[0], 0, f);
-                    ROWS_OF_FEATURE(x[1], 1, f);
+                    UNROLL
+                    for (int i = 0; i < T; i++)
+                        ROWS_OF_FEATURE(x[i], v + i, f);
                 }
             }
         }
@@ -282,7 +281,10 @@ ALWAYS_INLINE void strided_walk(const int M, const attn_type type, const int in_
     }
     /* More than 16 keys with gaps share too few sets of the first-level cache. */
     const int is_dense = !has_gaps(keys->stride / (int64_t)per_lane(type), n_lanes);
-    if (type == ATTN_F32 && M <= QUAD_ROWS_F32 && is_dense)
+    if (M <= (type == ATTN_F32  ? QUAD_ROWS_F32
+              : type == ATTN_I8 ? 0
+                                : QUAD_ROWS_HALVES) &&
+        is_dense && (!in_pieces || 4 * VF_LANES <= MAX_STREAMS * ATTN_PACK_STEP))
         STRIDED_VECTORS(4)
     if ((2 * VF_LANES <= 16 || is_dense) && M <= (type == ATTN_F32  ? PAIRED_ROWS_F32
                                                   : type == ATTN_I8 ? PAIRED_ROWS_I8

@@ -29,7 +29,13 @@ enum { VF_LANES = 8 };
 
 /* Up to so many rows meet two vectors of keys at once, by the keys' type, or four: their chains of
  * multiply-adds are too few to fill the latency. */
-enum { PAIRED_ROWS_F32 = 5, PAIRED_ROWS_HALVES = 5, PAIRED_ROWS_I8 = 3, QUAD_ROWS_F32 = 1 };
+enum {
+    PAIRED_ROWS_F32 = 5,
+    PAIRED_ROWS_HALVES = 5,
+    PAIRED_ROWS_I8 = 3,
+    QUAD_ROWS_F32 = 1,
+    QUAD_ROWS_HALVES = 2
+};
 
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 2

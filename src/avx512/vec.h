@@ -31,7 +31,13 @@ enum { VF_LANES = 16 };
 /* Up to so many rows meet two vectors of keys at once, by the keys' type, or four: their chains of
  * multiply-adds are too few to fill the latency. Rows of f32 gain 5 % in cache and lose as much from
  * memory, but for the single one of qk_one_row.c. */
-enum { PAIRED_ROWS_F32 = 0, PAIRED_ROWS_HALVES = 5, PAIRED_ROWS_I8 = 5, QUAD_ROWS_F32 = 0 };
+enum {
+    PAIRED_ROWS_F32 = 0,
+    PAIRED_ROWS_HALVES = 5,
+    PAIRED_ROWS_I8 = 5,
+    QUAD_ROWS_F32 = 0,
+    QUAD_ROWS_HALVES = 0
+};
 
 /* Up to so many rows read so many vectors of values at once: memory likes whole rows. */
 #define WIDE_ROWS 3
