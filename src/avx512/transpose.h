@@ -9,8 +9,9 @@
 #include "vec.h"
 
 /* Four features of keys first, first + 4, first + 8 and first + 12, one key in each 128-bit lane.
- * The inserts come straight from memory, which keeps them off the one port that shuffles. Only the
- * first n_keys keys and the first n_features (1 to 4) features are read; others become 0. */
+ * The inserts into halves come straight from memory, which keeps them off the one port that shuffles;
+ * a chain of four would all stay off it, but takes longer. Only the first n_keys keys and the first
+ * n_features (1 to 4) features are read; others become 0. */
 ALWAYS_INLINE __m512 load_key_quarter(const float *keys, struct key_steps steps, size_t first,
                                       size_t n_keys, size_t n_features) {
     const __mmask8 features = (__mmask8)((1u << n_features) - 1);
@@ -24,10 +25,9 @@ ALWAYS_INLINE __m512 load_key_quarter(const float *keys, struct key_steps steps,
             part[i] = j < n_keys ? _mm_maskz_loadu_ps(features, key_at(keys, steps, j))
                                  : _mm_setzero_ps();
     }
-    __m512 x = _mm512_castps128_ps512(part[0]);
-    x = _mm512_insertf32x4(x, part[1], 1);
-    x = _mm512_insertf32x4(x, part[2], 2);
-    return _mm512_insertf32x4(x, part[3], 3);
+    const __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(part[0]), part[1], 1);
+    const __m256 high = _mm256_insertf128_ps(_mm256_castps128_ps256(part[2]), part[3], 1);
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
 }
 
 /* out[f] = feature f of keys 0 .. 15, f < 4: a 4 x 4 transposition in each 128-bit lane. */
