@@ -472,6 +472,8 @@ Test(kernels, softmax) {
             if (i % 3)
                 add_bits(visible, c.rows, c.keys, i % 2, &rng);
             softmax_try(sets[s], &c, visible, &rng);
+            if (i % 4)
+                continue;
             /* Rows that are known to be alike, until some are lifted. */
             for (size_t r = 0; r < c.rows; r++)
                 visible[r] = (struct attn_visible){i % 5 == 0, (int32_t)c.keys, 0, 0, NULL};
