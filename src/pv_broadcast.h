@@ -160,6 +160,8 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
         for (int v = 0; v < N; v++)
             scale_at[v] = (o->column + (size_t)v * VF_LANES) / o->group;
     }
+    /* Where values are converted, clang keeps the sums of many rows in memory for the sake of a second
+     * step. */
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : M > 4 ? 1 : 2;
     /* f32 at one stride is in a cache as often as not, and then loses 2 to 5 % by it. */
     const int asks_far = in_pieces;

@@ -166,7 +166,7 @@ run_tests() {
     env ATTN_EXPECT_ISAS="$isas" ATTN_EXPECT_ISA="${isas%% *}" "$@"
 }
 
-emulated_seconds=1500 # a run takes up to ten minutes on two slow cores
+emulated_seconds=1500 # a run takes up to a quarter of an hour on two slow cores
 
 # emulate ISAS "EMULATOR AND OPTIONS" PROGRAM: the same on another CPU. Criterion starts a
 # worker for each test by execve(), which would leave the emulator: tests/emulator_exec.c puts
