@@ -78,7 +78,7 @@ static void pack_keys(void *arg) {
 }
 static void qk_packed(void *arg) {
     struct tile *t = arg;
-    t->kernels->qk_packed(t->rows, ROWS, t->packed, KEYS, t->dim, 0.125f, t->scores, STRIDE);
+    t->kernels->qk_packed(t->rows, ROWS, t->packed, KEYS, t->dim, 0.125f, t->scores, STRIDE, NULL);
 }
 static void qk_strided(void *arg) {
     struct tile *t = arg;
@@ -128,7 +128,7 @@ static void bits_of_bias(void *arg) {
 static void pv_tile(void *arg) {
     struct tile *t = arg;
     t->kernels->pv_tile(t->fresh, STRIDE, t->visible, ROWS, t->values, (int64_t)t->dim, t->dim,
-                        t->factor, t->acc, t->dim);
+                        t->factor, t->acc, t->dim, NULL);
 }
 static void merge_rows(void *arg) {
     struct tile *t = arg;

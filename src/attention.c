@@ -28,6 +28,7 @@
 #include "storage.h"
 #include "tile.h"
 #include "unroll.h"
+#include "upcoming.h"
 
 static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct attn_state *state) {
     for (int64_t r = 0; r < n_rows; r++)
@@ -57,17 +58,6 @@ static bool weigh_tile(const struct attn_job *job, const struct attn_scratch *w,
     job->kernels->softmax_rows(w->scores, job->plan->score_stride, (size_t)block->n, sight->visible,
                                state->m, state->l, factor);
     return true;
-}
-
-/* Asks for the share of the keys [begin, end) and their values that falls to rows from .. to of the
- * task, so that they are in the second-level cache when their tile's turn comes: packing and the
- * first block of rows would otherwise wait for memory. */
-static void prefetch_keys(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
-                          int64_t end, int64_t from, int64_t to) {
-    const int64_t first = begin + (end - begin) * from / rows->n;
-    const int64_t last = begin + (end - begin) * to / rows->n;
-    attn_prefetch(job->c, ATTN_KEYS, rows->batch, rows->kv_head, first, last);
-    attn_prefetch(job->c, ATTN_VALUES, rows->batch, rows->kv_head, first, last);
 }
 
 /* Asks for the part of the mask that a block of rows meets on the tile of keys [begin, end). */
@@ -220,15 +210,15 @@ enum { FEW_ROWS = 128 };
 /* One block of rows on the tile of nominal keys [begin, begin + tile_keys) of a span. The block's
  * first span goes straight into w->run, later ones into w->span and from there into w->run, with
  * its last tile the block is finished. Where `split` is not null, it gets the span's state instead
- * and nothing is finished. */
-static void attend_block(const struct attn_job *job, const struct attn_scratch *w,
+ * and nothing is finished. False if the tile has no key that the block might see. */
+static bool attend_block(const struct attn_job *job, const struct attn_scratch *w,
                          const struct attn_rows *rows, const struct attn_rows *block,
                          const struct attn_key_range *span, int64_t begin, struct attn_tile *tile,
                          const struct attn_state *split) {
     const int64_t tile_keys = job->plan->tile_keys, r = block->first - rows->first;
     const struct attn_key_range keys = attn_range_clip(block->keys, span->begin, span->end);
     if (keys.begin >= begin + tile_keys || keys.end <= begin || keys.begin >= keys.end)
-        return;
+        return false;
     const bool is_direct = split || block->keys.begin >= span->begin;
     /* Spans of a single tile need no place for more than one block at a time, and a small one
      * stays in cache. */
@@ -246,7 +236,7 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     const bool sees = weigh_tile(job, w, rows, block, tile, own, &sight, rescale);
     if (sees && is_last && (is_finished || !is_direct) && attn_tile_can_end(job, tile)) {
         if (end_span(job, w, block, tile, &sight, rescale, own, &run, is_finished))
-            return;
+            return true;
     } else {
         if (sees)
             attn_tile_values(job, w, block, tile, &sight, rescale, own->acc);
@@ -258,32 +248,45 @@ static void attend_block(const struct attn_job *job, const struct attn_scratch *
     }
     if (is_finished)
         finish_block(job, block, &run, &in_span);
+    return true;
 }
 
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,
                         const struct attn_rows *rows, int64_t s, const struct attn_state *split) {
     const int64_t tile_keys = job->plan->tile_keys; /* a power of two */
-    const struct attn_key_range span = attn_span(s), all = rows->keys;
-    const struct attn_key_range seen = attn_range_clip(all, span.begin, span.end);
+    const struct attn_key_range span = attn_span(s);
+    const struct attn_key_range seen = attn_range_clip(rows->keys, span.begin, span.end);
+    const struct attn_key_range ours = split ? seen : rows->keys; /* of this worker, one by one */
     const bool packs = attn_packs(job, rows);
     for (int64_t begin = span.begin + ((seen.begin - span.begin) & -tile_keys); begin < seen.end;
          begin += tile_keys) {
         const struct attn_key_range here = attn_range_clip(seen, begin, begin + tile_keys);
         const struct attn_key_range next =
-            attn_range_clip(all, begin + tile_keys, begin + 2 * tile_keys);
+            attn_range_clip(ours, begin + tile_keys, begin + 2 * tile_keys);
         struct attn_tile tile;
         attn_tile_begin(job, rows, begin + ((here.begin - begin) & -ATTN_SCORE_PAD), here.end,
                         next.end, &tile);
+        /* Packing and the first block of rows would otherwise wait for memory. */
+        struct attn_upcoming upcoming[2];
+        if (packs && next.begin < next.end) {
+            const struct attn_tokens tokens = {rows->batch, rows->kv_head, next};
+            attn_upcoming_begin(job->c, ATTN_KEYS, &tokens, &upcoming[ATTN_KEYS]);
+            attn_upcoming_begin(job->c, ATTN_VALUES, &tokens, &upcoming[ATTN_VALUES]);
+            tile.upcoming = upcoming;
+        }
+        int64_t idle = 0; /* rows up to the first ones that see a key of the tile */
         for (int64_t r = 0; r < rows->n;) {
             const struct attn_rows block = attn_row_block(job, rows, r);
-            if (packs && next.begin < next.end)
-                prefetch_keys(job, rows, next.begin, next.end, r, r + block.n);
             r += block.n;
             if (r < rows->n && job->c->p.mask.type != ATTN_MASK_NONE) {
                 const struct attn_rows following = attn_row_block(job, rows, r);
                 prefetch_mask(job, &following, tile.begin, tile.end);
             }
-            attend_block(job, w, rows, &block, &span, begin, &tile, split);
+            const bool meets = attend_block(job, w, rows, &block, &span, begin, &tile, split);
+            if (!meets && idle == r - block.n && r < rows->n)
+                idle = r;
+            else if (tile.upcoming)
+                attn_upcoming_share(job->c, upcoming, r - idle, rows->n - idle);
         }
     }
 }

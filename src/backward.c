@@ -138,10 +138,10 @@ static void score_block(const struct backward_job *job, const struct backward_sc
     }
     const size_t stride = (size_t)job->plan->tile_rows, columns = (size_t)(end - begin);
     job->kernels->qk_packed(keys, (size_t)n, w->packed_q + begin * p->qk_dim, columns,
-                            (size_t)p->qk_dim, job->c->scale, w->scores + begin, stride);
+                            (size_t)p->qk_dim, job->c->scale, w->scores + begin, stride, NULL);
     attn_turned_modify(job, w, rows, tile->begin + from, n, begin, end);
     job->kernels->qk_packed(values, (size_t)n, w->packed_dout + begin * p->v_dim, columns,
-                            (size_t)p->v_dim, 1.0f, w->dweights + begin, stride);
+                            (size_t)p->v_dim, 1.0f, w->dweights + begin, stride, NULL);
 }
 
 /* Adds what the pairs of a tile of keys and a tile of rows give to the sums that are not null: dq
@@ -165,20 +165,20 @@ static void add_pairs(const struct backward_job *job, const struct backward_scra
         kernels->gradient_rows(w->scores, w->dweights, w->capped, stride, (size_t)n, see.visible,
                                w->lse, w->delta, job->c->p.softcap);
         if (with_keys && job->g->dv.data)
-            kernels->pv_tile(w->scores, stride, see.visible, (size_t)n, rows->dout,
-                             rows->dout_stride, v_dim, w->ones,
-                             w->dv + from * (int64_t)job->plan->v_stride, job->plan->v_stride);
+            kernels->pv_tile(
+                w->scores, stride, see.visible, (size_t)n, rows->dout, rows->dout_stride, v_dim,
+                w->ones, w->dv + from * (int64_t)job->plan->v_stride, job->plan->v_stride, NULL);
         if (with_keys && job->g->dk.data)
             kernels->pv_tile(w->dweights, stride, see.visible, (size_t)n, rows->q, rows->q_stride,
                              qk_dim, w->ones, w->dk + from * (int64_t)job->plan->q_stride,
-                             job->plan->q_stride);
+                             job->plan->q_stride, NULL);
         if (dq)
             kernels->transpose(w->dweights + begin, stride, (size_t)n, (size_t)(see.end - begin),
                                w->turned + begin * (int64_t)key_stride + from, key_stride);
     }
     if (dq)
         kernels->pv_tile(w->turned, key_stride, sight.visible, (size_t)rows->n, tile->keys,
-                         tile->key_stride, qk_dim, w->ones, dq, dq_stride);
+                         tile->key_stride, qk_dim, w->ones, dq, dq_stride, NULL);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */

@@ -10,9 +10,7 @@
 #define ATTN_DECLARE_KERNELS(isa)                                                                  \
     void attn_pack_keys_f32_##isa(const float *keys, int64_t stride, size_t first, size_t n_keys,  \
                                   size_t dim, void *packed);                                       \
-    void attn_qk_packed_f32_##isa(const float *const *q, size_t n_rows, const void *packed,        \
-                                  size_t n_keys, size_t dim, float scale, float *scores,           \
-                                  size_t score_stride);                                            \
+    attn_qk_packed attn_qk_packed_f32_##isa;                                                       \
     void attn_qk_strided_f32_##isa(const float *const *q, size_t n_rows, const float *keys,        \
                                    int64_t stride, size_t n_keys, size_t dim, float scale,         \
                                    float *scores, size_t score_stride);                            \
@@ -24,14 +22,12 @@
     void attn_softmax_rows_f32_##isa(float *scores, size_t score_stride, size_t n_rows,            \
                                      struct attn_visible *visible, float *m, float *l,             \
                                      float *factor);                                               \
-    void attn_pv_tile_f32_##isa(const float *weights, size_t weight_stride,                        \
-                                const struct attn_visible *visible, size_t n_rows,                 \
-                                const float *values, int64_t value_stride, size_t v_dim,           \
-                                const float *factor, float *acc, size_t acc_stride);               \
-    void attn_pv_ending_f32_##isa(                                                                 \
-        const float *weights, size_t weight_stride, const struct attn_visible *visible,            \
-        size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,                    \
-        const float *factor, float *acc, size_t acc_stride, const struct attn_ending *ending);     \
+    attn_pv_tile attn_pv_tile_f32_##isa;                                                           \
+    void attn_pv_ending_f32_##isa(const float *weights, size_t weight_stride,                      \
+                                  const struct attn_visible *visible, size_t n_rows,               \
+                                  const float *values, int64_t value_stride, size_t v_dim,         \
+                                  const float *factor, float *acc, size_t acc_stride,              \
+                                  const struct attn_ending *ending, struct attn_later *later);     \
     void attn_merge_factors_f32_##isa(size_t n_rows, float *m_a, float *l_a, const float *m_b,     \
                                       const float *l_b, float *e_a, float *e_b);                   \
     bool attn_finish_factors_f32_##isa(size_t n_rows, const float *l, float *factor);              \
@@ -91,19 +87,14 @@
 
 /* The products of a set that has some, and their table. Packing moves lanes, whatever they hold. */
 #define ATTN_DECLARE_DOT_KERNELS(isa)                                                              \
-    void attn_qk_packed_##isa(const float *const *q, size_t n_rows, const void *packed,            \
-                              size_t n_keys, size_t dim, float scale, float *scores,               \
-                              size_t score_stride);                                                \
+    attn_qk_packed attn_qk_packed_##isa;                                                           \
     void attn_qk_strided_##isa(const float *const *q, size_t n_rows, const float *keys,            \
                                int64_t stride, size_t n_keys, size_t dim, float scale,             \
                                float *scores, size_t score_stride);                                \
     void attn_interleave_##isa(const void *const *tokens, size_t n, float *lanes);                 \
     void attn_narrow_weights_##isa(float *weights, size_t weight_stride, size_t n_rows,            \
                                    const struct attn_visible *visible);                            \
-    void attn_pv_tile_##isa(const float *weights, size_t weight_stride,                            \
-                            const struct attn_visible *visible, size_t n_rows,                     \
-                            const float *values, int64_t value_stride, size_t v_dim,               \
-                            const float *factor, float *acc, size_t acc_stride);
+    attn_pv_tile attn_pv_tile_##isa;
 
 #define ATTN_DEFINE_DOT_KERNELS(base, isa, of_type, n_per_lane, min_rows)                          \
     static const struct attn_dot_kernels dot_kernels_##isa = {                                     \

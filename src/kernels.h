@@ -58,14 +58,32 @@ struct attn_pack_rows {
     size_t from_cache, from_memory;
 };
 
-/* What pack_keys, qk_packed and qk_strided of struct attn_kernels are. */
+/* Lines of memory that are needed later. A kernel that computes for longer than it reads may ask for
+ * some of them meanwhile, the first ones first, and takes those off; or it leaves them to its caller.
+ * They stand in columns of as many lines each. */
+#define ATTN_LINE_BYTES 64
+struct attn_later {
+    uintptr_t at, step;   /* the next line; from there to the one after it in its column */
+    uintptr_t column;     /* the first line of this column; the next column's is the line after */
+    size_t left, columns; /* lines of this column, and columns after it */
+    size_t lines;         /* of each of those */
+};
+
+/* What pack_keys, qk_packed and qk_strided of struct attn_kernels are. later may be null. */
 typedef void attn_pack_keys(const float *keys, int64_t stride, size_t first, size_t n_keys,
                             size_t dim, void *packed);
 typedef void attn_qk_packed(const float *const *q, size_t n_rows, const void *packed, size_t n_keys,
-                            size_t dim, float scale, float *scores, size_t score_stride);
+                            size_t dim, float scale, float *scores, size_t score_stride,
+                            struct attn_later *later);
 typedef void attn_qk_strided(const float *const *q, size_t n_rows, const float *keys,
                              int64_t stride, size_t n_keys, size_t dim, float scale, float *scores,
                              size_t score_stride);
+
+/* And what pv_tile is. */
+typedef void attn_pv_tile(const float *weights, size_t weight_stride,
+                          const struct attn_visible *visible, size_t n_rows, const float *values,
+                          int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                          size_t acc_stride, struct attn_later *later);
 
 /* Products of a storage type as it is, by instructions that multiply several neighbours at once and
  * add the products up. What they multiply are 32-bit lanes, handed over as floats and read as such
@@ -101,9 +119,7 @@ struct attn_dot_kernels {
     /* As pv_tile in struct attn_kernels, with weights, values and value_stride in lanes. A lane of
      * which the row sees nothing adds no operation; what it does not see of another counts as 0,
      * whatever it holds, and changes no bit. */
-    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
-                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
-                    const float *factor, float *acc, size_t acc_stride);
+    attn_pv_tile *pv_tile;
 };
 
 /* Products of int8 keys with queries that are rounded to int8. Rows lie as int8_rows.h says; dim and
@@ -263,15 +279,14 @@ struct attn_kernels {
      * Where begin < lifted <= end, the chain is multiplied by 1 / ATTN_LIFT before it goes on with
      * column `lifted`; bits is null then. (A tile may come in two pieces, with all columns counted
      * from the piece's first: exactly one of them has the place where a lifted row returns.) */
-    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
-                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
-                    const float *factor, float *acc, size_t acc_stride);
+    attn_pv_tile *pv_tile;
 
     /* pv_tile, and then what ending says. Afterwards acc means nothing. */
     void (*pv_ending)(const float *weights, size_t weight_stride,
                       const struct attn_visible *visible, size_t n_rows, const float *values,
                       int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                      size_t acc_stride, const struct attn_ending *ending);
+                      size_t acc_stride, const struct attn_ending *ending,
+                      struct attn_later *later);
 
     /* Merges the state b of each row into a, the keys of b coming after those of a. With
      * z = max(m_a, m_b), or 0 where that is -inf, e_a = exp(m_a - z) and e_b = exp(m_b - z):

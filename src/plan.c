@@ -5,6 +5,7 @@
 
 #include "int8_rows.h"
 #include "integers.h"
+#include "storage.h"
 
 /* Spans: 0 .. 7 are 512 keys each; then eight for each doubling from 4096 on. */
 enum { SPAN_MIN = ATTN_TILE_MOST, SPANS_PER_DOUBLING = 8 };
@@ -47,17 +48,19 @@ int64_t attn_span_of(int64_t j) {
 
 /* What a problem asks of a plan. */
 struct demand {
-    bool widens;             /* some keys or values cannot be used where they lie: because of their
-                                type, or because a tile's are in several places */
+    bool widens;             /* some keys or values are not used where they lie: because of their
+                                type, or because of the place of a tile's */
     int64_t key_floats;      /* that a packed key takes at most, */
     int64_t quantised_query; /* and a quantised query: a workspace serves every set, and one may
                                 multiply keys in int8 */
 };
 
-static struct demand demand_of(const struct attn_checked *c) {
+static struct demand demand_of(const struct attn_checked *c, int64_t tile_keys) {
     const attn_problem *p = &c->p;
     struct demand d = {.key_floats = p->qk_dim};
-    d.widens = p->k.type != ATTN_F32 || p->v.type != ATTN_F32 || p->past_cap || p->pages.table;
+    d.widens =
+        p->k.type != ATTN_F32 || p->v.type != ATTN_F32 || p->past_cap || p->pages.table ||
+        at_most(p->kv_cap, tile_keys) > attn_tokens_that_stay(c, ATTN_VALUES, p->v.stride_token);
     if (p->k.type == ATTN_I8 && int8_shape_fits(p->qk_dim, p->k_scales.group)) {
         const struct int8_shape s = int8_shape_of((size_t)p->qk_dim, (size_t)p->k_scales.group);
         d.key_floats = at_least(p->qk_dim, (int64_t)int8_key_words(&s));
@@ -122,7 +125,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
            plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
         plan->tile_keys /= 2;
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
-    const struct demand d = demand_of(c);
+    const struct demand d = demand_of(c, plan->tile_keys);
     const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan, &d);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
 

@@ -18,6 +18,7 @@
 #include "alike.h"
 #include "kernels.h"
 #include "lanes.h"
+#include "later.h"
 #include "lifted.h"
 #include "merge_row.h"
 #include "prefetch_ahead.h"
@@ -45,6 +46,7 @@ struct pv_operands {
     int32_t past;
     const struct attn_ending *ending; /* null: sums stay in acc */
     size_t row;                       /* the first one, of those that ending counts */
+    struct attn_later *later;         /* what to ask for meanwhile; or null */
 };
 
 typedef void pv_function(const struct pv_operands *o, int32_t begin, int32_t end);
@@ -165,6 +167,8 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : M > 4 ? 1 : 2;
     /* f32 at one stride is in a cache as often as not, and then loses 2 to 5 % by it. */
     const int asks_far = in_pieces;
+    /* Fewer rows ask for the values that they read. */
+    const int asks_later = M > 4 && type == ATTN_F32 && !in_pieces;
     for (int64_t j = begin; j < end;) {
         const struct values_at at = values_at(type, in_pieces, o, j, end);
         const char *value = at.value;
@@ -173,7 +177,13 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
     pv_key(M, N, type, short_row, weight, j + (u), value,                                          \
            type == ATTN_I8 ? scales + (u)*scale_stride : NULL, last, scale_at, at.ahead, asks_far, \
            at.far, acc)
+        struct asking asking = {0};
+        if (asks_later)
+            asking = later_of_turns(o->later, j < at.end ? (size_t)(at.end - j) / (size_t)steps : 0,
+                                    weight[0]);
         for (; j + steps <= at.end; j += steps) {
+            if (asks_later)
+                ask_later(&asking);
             UNROLL
             for (int u = 0; u < steps; u++, value += stride)
                 PV_KEY(u);
@@ -279,6 +289,7 @@ static inline void pv_begin(struct pv_operands *o, const float *weights, size_t 
     o->last = 0;
     o->edge = NULL, o->past = 0;
     o->ending = NULL, o->row = 0;
+    o->later = NULL;
 }
 
 /* From row 0 of what o describes to row n; -n leads back. */
@@ -457,10 +468,11 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o, int 
     static void pv_ranges(const float *weights, size_t weight_stride,                              \
                           const struct attn_visible *visible, size_t n_rows, const float *values,  \
                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,     \
-                          size_t acc_stride) {                                                     \
+                          size_t acc_stride, struct attn_later *later) {                           \
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
+        tile.later = later;                                                                        \
         pv_walk(&set, &tile, rows_are_alike(visible, n_rows), visible, n_rows, v_dim);             \
     }
 
@@ -471,18 +483,18 @@ static inline void pv_walk(const struct pv_set *set, struct pv_operands *o, int 
     void name(const float *weights, size_t weight_stride, const struct attn_visible *visible,      \
               size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,              \
               const float *factor, float *acc, size_t acc_stride,                                  \
-              const struct attn_ending *ending) {                                                  \
+              const struct attn_ending *ending, struct attn_later *later) {                        \
         const int are_alike = rows_are_alike(visible, n_rows);                                     \
         if (ending->past || !(are_alike || rows_begin_alike(visible, n_rows))) {                   \
             pv_tile(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor,  \
-                    acc, acc_stride);                                                              \
+                    acc, acc_stride, later);                                                       \
             end_rows(n_rows, v_dim, acc, acc_stride, ending);                                      \
             return;                                                                                \
         }                                                                                          \
         const struct attn_stored stored = {.at = values, .stride = value_stride};                  \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, &stored, sizeof(float), factor, acc, acc_stride);  \
-        tile.ending = ending;                                                                      \
+        tile.ending = ending, tile.later = later;                                                  \
         pv_walk(&set, &tile, are_alike, visible, n_rows, v_dim);                                   \
     }
 

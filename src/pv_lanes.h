@@ -41,7 +41,8 @@ static inline struct lane_range whole_lanes(struct attn_visible see) {
 static inline void pv_lane_rows(const float *weights, size_t weight_stride,
                                 const struct attn_visible *visible, size_t n_rows,
                                 const float *values, int64_t value_stride, size_t v_dim,
-                                const float *factor, float *acc, size_t acc_stride) {
+                                const float *factor, float *acc, size_t acc_stride,
+                                struct attn_later *later) {
     static const float one = 1;
     struct attn_visible whole[MAX_SAME_ROWS];
     float rest[MAX_SAME_ROWS];
@@ -67,7 +68,7 @@ static inline void pv_lane_rows(const float *weights, size_t weight_stride,
         }
     }
     pv_ranges(weights, weight_stride, whole, n_rows, values, value_stride, v_dim,
-              some_before ? rest : factor, acc, acc_stride);
+              some_before ? rest : factor, acc, acc_stride, later);
     for (size_t r = 0; r < n_rows; r++)
         if (whole_lanes(visible[r]).is_cut_after)
             pv_cut_lane(weights + r * weight_stride, whole[r].end * LANE_KEYS, visible[r].end,
@@ -78,11 +79,11 @@ static inline void pv_lane_rows(const float *weights, size_t weight_stride,
 static void pv_lane_ranges(const float *weights, size_t weight_stride,
                            const struct attn_visible *visible, size_t n_rows, const float *values,
                            int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                           size_t acc_stride) {
+                           size_t acc_stride, struct attn_later *later) {
     for (size_t r = 0; r < n_rows; r += MAX_SAME_ROWS)
         pv_lane_rows(weights + r * weight_stride, weight_stride, visible + r,
                      n_rows - r < MAX_SAME_ROWS ? n_rows - r : MAX_SAME_ROWS, values, value_stride,
-                     v_dim, factor ? factor + r : NULL, acc + r * acc_stride, acc_stride);
+                     v_dim, factor ? factor + r : NULL, acc + r * acc_stride, acc_stride, later);
 }
 
 #endif

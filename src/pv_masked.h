@@ -145,7 +145,8 @@ static inline void masked_rows(const float *weights, size_t weight_stride,
 typedef void pv_ranges_function(const float *weights, size_t weight_stride,
                                 const struct attn_visible *visible, size_t n_rows,
                                 const float *values, int64_t value_stride, size_t v_dim,
-                                const float *factor, float *acc, size_t acc_stride);
+                                const float *factor, float *acc, size_t acc_stride,
+                                struct attn_later *later);
 
 static inline bool is_masked(struct attn_visible see) { return see.bits && see.begin < see.end; }
 
@@ -193,7 +194,8 @@ static inline int32_t next_key(const uint64_t *bits, uint64_t flip, int32_t j, i
 static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
                               size_t weight_stride, struct attn_visible see, size_t n,
                               const float *values, int64_t value_stride, size_t v_dim,
-                              const float *factor, float *acc, size_t acc_stride) {
+                              const float *factor, float *acc, size_t acc_stride,
+                              struct attn_later *later) {
     struct attn_visible run[MAX_SAME_ROWS];
     float keep[MAX_SAME_ROWS];
     int32_t j = see.begin;
@@ -202,8 +204,8 @@ static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
         const int32_t end = next_key(see.bits, ~UINT64_C(0), j, see.end);
         for (size_t r = 0; r < n; r++)
             run[r] = (struct attn_visible){j, end, 0, 0, NULL}, keep[r] = 1;
-        ranges(weights, weight_stride, run, n, values, value_stride, v_dim, factor, acc,
-               acc_stride);
+        ranges(weights, weight_stride, run, n, values, value_stride, v_dim, factor, acc, acc_stride,
+               later);
         factor = keep;
         j = next_key(see.bits, 0, end, see.end);
     } while (j < see.end);
@@ -214,10 +216,11 @@ static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
 static inline void pv_visible(pv_ranges_function *ranges, const float *weights,
                               size_t weight_stride, const struct attn_visible *visible,
                               size_t n_rows, const float *values, int64_t value_stride,
-                              size_t v_dim, const float *factor, float *acc, size_t acc_stride) {
+                              size_t v_dim, const float *factor, float *acc, size_t acc_stride,
+                              struct attn_later *later) {
     if (rows_are_ranges(visible, n_rows)) {
         ranges(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,
-               acc_stride);
+               acc_stride, later);
         return;
     }
     for (size_t r = 0, n; r < n_rows; r += n) {
@@ -227,14 +230,14 @@ static inline void pv_visible(pv_ranges_function *ranges, const float *weights,
         for (n = 0; r + n < n_rows && !is_masked(see[n]);)
             n++;
         if (n > 0) {
-            ranges(w, weight_stride, see, n, values, value_stride, v_dim, f, a, acc_stride);
+            ranges(w, weight_stride, see, n, values, value_stride, v_dim, f, a, acc_stride, later);
             continue;
         }
         const size_t left = n_rows - r;
         n = count_same(see, left < MAX_SAME_ROWS ? left : MAX_SAME_ROWS);
         if (n > 1 && has_long_runs(see[0])) {
             run_by_run(ranges, w, weight_stride, see[0], n, values, value_stride, v_dim, f, a,
-                       acc_stride);
+                       acc_stride, later);
             continue;
         }
         /* Up to the next row that one of the other two ways is for. */

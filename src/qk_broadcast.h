@@ -13,6 +13,7 @@
 #define ATTN_QK_BROADCAST_H
 
 #include "lanes.h"
+#include "later.h"
 #include "row_blocks.h"
 #include "unroll.h"
 
@@ -35,7 +36,8 @@ ALWAYS_INLINE void qk_feature(const int M, const int N, const float *const *row,
 /* keys: [feature][panel] with panel a multiple of the vector length, aligned to it. */
 ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const float *const *q,
                             const float *keys, size_t dim, float scale, float *scores,
-                            size_t score_stride) {
+                            size_t score_stride, struct attn_later *later) {
+    struct asking asking = later_of_turns(later, dim / UNROLLED_STEPS, q[0]);
     const float *row[MAX_BLOCK_ROWS];
     vf acc[MAX_BLOCK_ROWS][MAX_BLOCK_VECTORS];
     UNROLL
@@ -47,6 +49,7 @@ ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const 
     }
     size_t c = 0;
     for (; c + UNROLLED_STEPS <= dim; c += UNROLLED_STEPS) {
+        ask_later(&asking);
         UNROLL
         for (size_t u = 0; u < UNROLLED_STEPS; u++)
             qk_feature(M, N, row, c + u, keys + (c + u) * panel, acc);
@@ -63,7 +66,7 @@ ALWAYS_INLINE void qk_block(const int M, const int N, const size_t panel, const 
 }
 
 typedef void qk_function(const float *const *q, const float *keys, size_t dim, float scale,
-                         float *scores, size_t score_stride);
+                         float *scores, size_t score_stride, struct attn_later *later);
 
 /* All rows of a tile against packed keys: panels outside, so that one stays in the first-level
  * cache while all rows use it. blocks[v - 1][m - 1]: m rows, at most most_rows[v - 1], by v
@@ -71,14 +74,14 @@ typedef void qk_function(const float *const *q, const float *keys, size_t dim, f
 static inline void qk_panels(qk_function *const (*blocks)[MAX_BLOCK_ROWS], const size_t *most_rows,
                              const size_t panel, const float *const *q, size_t n_rows,
                              const float *packed, size_t n_keys, size_t dim, float scale,
-                             float *scores, size_t score_stride) {
+                             float *scores, size_t score_stride, struct attn_later *later) {
     for (size_t j = 0; j < n_keys; j += panel) {
         const size_t left = n_keys - j < panel ? n_keys - j : panel;
         const size_t v = (left + VF_LANES - 1) / VF_LANES - 1;
         for (size_t r = 0; r < n_rows;) {
             const size_t n = next_block(n_rows - r, most_rows[v]);
             blocks[v][n - 1](q + r, packed + j * dim, dim, scale, scores + r * score_stride + j,
-                             score_stride);
+                             score_stride, later);
             r += n;
         }
     }

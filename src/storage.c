@@ -68,8 +68,7 @@ void attn_prefetch(const struct attn_checked *c, enum attn_side side, int64_t b,
 static void widen_f32(const float *x, int64_t stride, size_t n_rows, size_t n, float *out,
                       size_t out_stride) {
     for (size_t r = 0; r < n_rows; r++)
-        for (size_t c = 0; c < n; c++)
-            out[r * out_stride + c] = x[(int64_t)r * stride + (int64_t)c];
+        memcpy(out + r * out_stride, x + (int64_t)r * stride, n * sizeof *x);
 }
 
 /* Features of an int8 row that share a scale are a column of their own. */

@@ -14,6 +14,9 @@
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
+/* Copying a tile of values costs as much as about four rows of it. */
+enum { ROWS_WORTH_A_COPY = 64 };
+
 void attn_products_of(const struct attn_checked *c, const struct attn_kernels *kernels,
                       struct attn_products *products) {
     const struct attn_dot_kernels *dot = kernels->dot;
@@ -74,14 +77,22 @@ void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, i
     tile->keys = tile->values = NULL;
     tile->key_stride = tile->value_stride = 0;
     tile->is_ready = tile->is_packed = false;
+    tile->upcoming = NULL;
     const struct attn_run keys =
         attn_run_of(job->c, ATTN_KEYS, rows->batch, rows->kv_head, begin, end);
     const struct attn_run values =
         attn_run_of(job->c, ATTN_VALUES, rows->batch, rows->kv_head, begin, end);
     if (keys.n == end - begin)
         use_keys(job, &keys, tile);
-    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin)
+    const bool is_copied = attn_packs(job, rows) && rows->n >= ROWS_WORTH_A_COPY &&
+                           values.n > attn_tokens_that_stay(job->c, ATTN_VALUES, values.stride);
+    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied)
         tile->values = (const float *)values.at, tile->value_stride = values.stride;
+}
+
+static struct attn_later *to_ask_for(const struct attn_job *job, const struct attn_tile *tile,
+                                     enum attn_side side) {
+    return tile->upcoming ? attn_upcoming_lines(job->c, &tile->upcoming[side]) : NULL;
 }
 
 void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
@@ -271,7 +282,8 @@ void attn_tile_scores(const struct attn_job *job, const struct attn_scratch *w,
     const float scale = job->c->scale;
     if (tile->is_packed) {
         products->qk_packed(q, n_rows, w->packed + begin * products->dim, (size_t)(end - begin),
-                            dim, scale, w->scores + begin, stride);
+                            dim, scale, w->scores + begin, stride,
+                            to_ask_for(job, tile, ATTN_KEYS));
     } else if (tile->keys) {
         products->qk_strided(q, n_rows, tile->keys + begin * tile->key_stride, tile->key_stride,
                              (size_t)(end - begin), dim, scale, w->scores + begin, stride);
@@ -345,17 +357,14 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
     const size_t stride = job->plan->score_stride, acc_stride = job->plan->v_stride;
     const struct attn_dot_kernels *dot = value_products(job);
     const int64_t per_lane = dot ? (int64_t)dot->per_lane : 1;
-    void (*pv_tile)(const float *weights, size_t weight_stride, const struct attn_visible *visible,
-                    size_t n_rows, const float *values, int64_t value_stride, size_t v_dim,
-                    const float *factor, float *acc, size_t acc_stride) =
-        dot ? dot->pv_tile : job->kernels->pv_tile;
+    attn_pv_tile *const pv_tile = dot ? dot->pv_tile : job->kernels->pv_tile;
     if (!dot && !tile->values && attn_tile_stored_values(job, w, block, tile, sight, factor, acc))
         return;
     if (dot)
         dot->narrow_weights(w->scores, stride, n_rows, sight->visible);
     if (tile->values) {
         pv_tile(w->scores, stride, sight->visible, n_rows, tile->values, tile->value_stride, v_dim,
-                factor, acc, acc_stride);
+                factor, acc, acc_stride, to_ask_for(job, tile, ATTN_VALUES));
         return;
     }
     /* Bits are cut between words only. */
@@ -367,7 +376,7 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
             attn_see_part(&sight->visible[r], j, to, &part[r]);
         lay_out_values(job, w, tile, j, to, sight->end);
         pv_tile(w->scores + j / per_lane, stride, part, n_rows, w->widened, (int64_t)acc_stride,
-                v_dim, factor, acc, acc_stride);
+                v_dim, factor, acc, acc_stride, NULL);
         factor = attn_factors_one;
     }
 }
@@ -382,5 +391,5 @@ void attn_tile_end_values(const struct attn_job *job, const struct attn_scratch 
                           const struct attn_ending *ending) {
     job->kernels->pv_ending(w->scores, job->plan->score_stride, sight->visible, (size_t)block->n,
                             tile->values, tile->value_stride, (size_t)job->c->p.v_dim, factor, acc,
-                            job->plan->v_stride, ending);
+                            job->plan->v_stride, ending, to_ask_for(job, tile, ATTN_VALUES));
 }

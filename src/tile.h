@@ -5,7 +5,7 @@
 #define ATTN_TILE_H
 
 #include "job.h"
-#include "storage.h"
+#include "upcoming.h"
 
 /* The keys [begin, end), begin a multiple of ATTN_SCORE_PAD from the start of their span. Column j
  * of the tile is key begin + j. */
@@ -17,6 +17,7 @@ struct attn_tile {
     int64_t key_stride, value_stride;
     bool is_ready;  /* prepared for use, as far as that pays */
     bool is_packed; /* keys are in w->packed; values that cannot be used as they lie, in f32 */
+    struct attn_upcoming *upcoming; /* keys and values to ask for meanwhile, or null */
 };
 
 /* What a block of rows sees of a tile. */

@@ -112,7 +112,7 @@ static void qk_try(const struct attn_kernels *set, size_t rows, size_t keys, siz
     float *strided = guarded_floats(SLOT_OTHER, rows * width, side);
     cr_assert(packed);
     set->dot->pack_keys(k, (int64_t)stride, 0, keys, dim, packed);
-    set->dot->qk_packed(q, rows, packed, keys, dim, 0.3f, scores, width);
+    set->dot->qk_packed(q, rows, packed, keys, dim, 0.3f, scores, width, NULL);
     set->dot->qk_strided(q, rows, k, (int64_t)stride, keys, dim, 0.3f, strided, width);
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < keys; j++) {
@@ -258,7 +258,7 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c, stru
     const float *factor = c->has_factor ? factors : NULL;
     set->dot->narrow_weights(weights, width, c->rows, visible);
     set->dot->pv_tile(weights, width, visible, c->rows, values, (int64_t)stride, c->dim, factor,
-                      acc, acc_stride);
+                      acc, acc_stride, NULL);
     for (size_t r = 0; r < c->rows; r++) {
         const struct attn_visible see = visible[r];
         for (size_t f = 0; f < c->dim; f++) {
@@ -283,7 +283,7 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c, stru
               "row %zu: the gap was written", r);
         memcpy(alone, before + r * acc_stride, c->dim * sizeof *alone);
         set->dot->pv_tile(weights + r * width, width, visible + r, 1, values, (int64_t)stride,
-                          c->dim, factor ? factor + r : NULL, alone, acc_stride);
+                          c->dim, factor ? factor + r : NULL, alone, acc_stride, NULL);
         const int64_t at = first_difference(alone, acc + r * acc_stride, (int64_t)c->dim);
         CHECK(at < 0, "row %zu alone differs at feature %" PRId64, r, at);
     }

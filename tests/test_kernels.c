@@ -118,7 +118,7 @@ static void qk_run(const struct attn_kernels *set, bool is_packed, const float *
     const size_t packed_floats = padded(c->keys) * c->dim;
     float *packed = guarded_floats(SLOT_OTHER + 2, packed_floats, c->side);
     set->pack_keys(keys, c->stride, 0, c->keys, c->dim, packed);
-    set->qk_packed(q, rows, packed, c->keys, c->dim, scale, scores, stride);
+    set->qk_packed(q, rows, packed, c->keys, c->dim, scale, scores, stride, NULL);
 }
 
 static void qk_try(const struct attn_kernels *set, const struct qk_case *c, struct rng *rng) {
@@ -178,7 +178,7 @@ static void qk_try(const struct attn_kernels *set, const struct qk_case *c, stru
         const size_t j = (c->keys - 1) / ATTN_SCORE_PAD * ATTN_SCORE_PAD;
         float *packed = guarded_floats(SLOT_OTHER + 2, padded(c->keys) * c->dim, c->side);
         set->pack_keys(keys, c->stride, 0, c->keys, c->dim, packed);
-        set->qk_packed(q, 1, packed + j * c->dim, c->keys - j, c->dim, scale, other, width);
+        set->qk_packed(q, 1, packed + j * c->dim, c->keys - j, c->dim, scale, other, width, NULL);
         const int64_t at = first_difference(other, strided + j, (int64_t)(c->keys - j));
         CHECK(at < 0, "packed keys from %zu on differ at %" PRId64, j, at);
     }
@@ -552,15 +552,15 @@ static void pv_in_pieces(const struct attn_kernels *set, const struct pv_case *c
         piece[r] = visible[r];
         piece[r].end = visible[r].end < cut ? visible[r].end : cut;
     }
-    set->pv_tile(weights, width, piece, c->rows, values, c->stride, c->dim, factor, acc,
-                 acc_stride);
+    set->pv_tile(weights, width, piece, c->rows, values, c->stride, c->dim, factor, acc, acc_stride,
+                 NULL);
     for (size_t r = 0; r < c->rows; r++) {
         const struct attn_visible see = visible[r];
         piece[r] = (struct attn_visible){see.begin > cut ? see.begin - cut : 0, see.end - cut,
                                          see.lifted - cut, 0, NULL};
     }
     set->pv_tile(weights + cut, width, piece, c->rows, values + cut * c->stride, c->stride, c->dim,
-                 keep, acc, acc_stride);
+                 keep, acc, acc_stride, NULL);
     for (size_t r = 0; r < c->rows; r++) {
         const int64_t at =
             first_difference(acc + r * acc_stride, want + r * acc_stride, (int64_t)c->dim);
@@ -590,7 +590,7 @@ static void pv_with_ending(const struct attn_kernels *set, const struct pv_case 
     }
     const struct attn_ending ending = {has_past ? past : NULL, keep, add, finish, out};
     set->pv_ending(weights, padded(c->keys), visible, c->rows, values, c->stride, c->dim, factor,
-                   acc, acc_stride, &ending);
+                   acc, acc_stride, &ending, NULL);
     for (size_t r = 0; r < c->rows; r++)
         for (size_t f = 0; f < c->dim; f++) {
             float want = sums[r * acc_stride + f];
@@ -643,7 +643,7 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
     memcpy(before, acc, n_acc * sizeof(float));
     const float *factor = c->has_factor ? factors : NULL;
     set->pv_tile(weights, width, visible, c->rows, values, c->stride, c->dim, factor, acc,
-                 acc_stride);
+                 acc_stride, NULL);
 
     for (size_t r = 0; r < c->rows; r++) {
         const float *a = acc + r * acc_stride;
@@ -669,7 +669,7 @@ static void pv_try(const struct attn_kernels *set, const struct pv_case *c,
     for (size_t r = 0; r < c->rows && c->rows > 1; r += 1 + c->rows / 5) {
         memcpy(alone, before + r * acc_stride, c->dim * sizeof(float));
         set->pv_tile(weights + r * width, width, visible + r, 1, values, c->stride, c->dim,
-                     factor ? factor + r : NULL, alone, acc_stride);
+                     factor ? factor + r : NULL, alone, acc_stride, NULL);
         const int64_t at = first_difference(alone, acc + r * acc_stride, (int64_t)c->dim);
         CHECK(at < 0, "row %zu alone differs at feature %" PRId64, r, at);
     }
@@ -850,7 +850,7 @@ Test(kernels, pv_hidden_beside_visible) {
                 for (int i = 0; i < 26 * DIM; i++)
                     values[i] = i / DIM == poisoned ? NAN : 1;
                 sets[s]->pv_tile(weights, 64, visible, (size_t)rows, values, DIM, DIM, NULL, acc,
-                                 DIM);
+                                 DIM, NULL);
                 for (int32_t r = 0; r < rows; r++)
                     for (int c = 0; c < DIM; c++)
                         CHECK(r >= poisoned ? isnan(acc[r * DIM + c])

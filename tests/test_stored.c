@@ -282,7 +282,7 @@ static void try_values(const struct attn_kernels *set, const struct stored_case 
     const struct attn_stored stored = stored_of(c, values, c->stride, bytes, scales, pieces);
     pv_function *const pv = pv_of(set->stored, c->type);
     set->pv_tile(weights, c->keys, visible, c->rows, wide, (int64_t)c->dim, c->dim, factor, want,
-                 c->dim);
+                 c->dim, NULL);
     pv(weights, c->keys, visible, c->rows, &stored, c->dim, factor, got, c->dim);
     int64_t at = first_difference(got, want, (int64_t)(c->rows * c->dim));
     CHECK(at < 0, "element %" PRId64 ": %a, widened %a", at, (double)got[at], (double)want[at]);

@@ -17,8 +17,9 @@ enum { PANEL = MAX_BLOCK_VECTORS * VF_LANES };
 
 #define BLOCK(M, N)                                                                                \
     NEVER_INLINE void block_##M##x##N(const float *const *q, const float *keys, size_t dim,        \
-                                      float scale, float *scores, size_t score_stride) {           \
-        qk_block(M, N, PANEL, q, keys, dim, scale, scores, score_stride);                          \
+                                      float scale, float *scores, size_t score_stride,             \
+                                      struct attn_later *later) {                                  \
+        qk_block(M, N, PANEL, q, keys, dim, scale, scores, score_stride, later);                   \
     }
 #define NAME(M, N) block_##M##x##N,
 UP_TO_12(BLOCK, 1)
@@ -28,12 +29,12 @@ UP_TO_6(BLOCK, 4)
 
 static inline void qk_packed(const float *const *q, size_t n_rows, const void *packed,
                              size_t n_keys, size_t dim, float scale, float *scores,
-                             size_t score_stride) {
+                             size_t score_stride, struct attn_later *later) {
     static qk_function *const blocks[MAX_BLOCK_VECTORS][MAX_BLOCK_ROWS] = {
         {UP_TO_12(NAME, 1)}, {UP_TO_12(NAME, 2)}, {UP_TO_8(NAME, 3)}, {UP_TO_6(NAME, 4)}};
     static const size_t most_rows[MAX_BLOCK_VECTORS] = {12, 12, 8, 6};
-    qk_panels(blocks, most_rows, PANEL, q, n_rows, packed, n_keys, dim, scale, scores,
-              score_stride);
+    qk_panels(blocks, most_rows, PANEL, q, n_rows, packed, n_keys, dim, scale, scores, score_stride,
+              later);
 }
 
 #endif

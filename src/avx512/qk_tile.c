@@ -12,8 +12,8 @@ void attn_pack_keys_f32_avx512(const float *keys, int64_t stride, size_t first, 
 
 void attn_qk_packed_f32_avx512(const float *const *q, size_t n_rows, const void *packed,
                                size_t n_keys, size_t dim, float scale, float *scores,
-                               size_t score_stride) {
-    qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
+                               size_t score_stride, struct attn_later *later) {
+    qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride, later);
 }
 
 DEFINE_QK_STRIDED(attn_qk_strided_f32_avx512, attn_qk_one_row_f32_avx512)

@@ -119,7 +119,8 @@ static void copy_columns(const float *values, int64_t stride, int32_t n, size_t 
 static void pv_ranges(const float *weights, size_t weight_stride,
                       const struct attn_visible *visible, size_t n_rows, const float *values,
                       int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                      size_t acc_stride) {
+                      size_t acc_stride, struct attn_later *later) {
+    (void)later;
     if (v_dim < VF_LANES) {
         pv_narrow(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,
                   acc_stride);

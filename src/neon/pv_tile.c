@@ -10,16 +10,17 @@
 void attn_pv_tile_f32_neon(const float *weights, size_t weight_stride,
                            const struct attn_visible *visible, size_t n_rows, const float *values,
                            int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                           size_t acc_stride) {
+                           size_t acc_stride, struct attn_later *later) {
     pv_visible(pv_ranges, weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
-               factor, acc, acc_stride);
+               factor, acc, acc_stride, later);
 }
 
 void attn_pv_ending_f32_neon(const float *weights, size_t weight_stride,
                              const struct attn_visible *visible, size_t n_rows, const float *values,
                              int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                             size_t acc_stride, const struct attn_ending *ending) {
+                             size_t acc_stride, const struct attn_ending *ending,
+                             struct attn_later *later) {
     attn_pv_tile_f32_neon(weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
-                          factor, acc, acc_stride);
+                          factor, acc, acc_stride, later);
     end_rows(n_rows, v_dim, acc, acc_stride, ending);
 }

@@ -9,7 +9,8 @@
 
 void attn_qk_packed_neon_bf16(const float *const *q, size_t n_rows, const void *packed,
                               size_t n_keys, size_t dim, float scale, float *scores,
-                              size_t score_stride) {
+                              size_t score_stride, struct attn_later *later) {
+    (void)later;
     qk_packed(q, n_rows, packed, n_keys, dim, scale, scores, score_stride);
 }
 

@@ -6,7 +6,8 @@
 void attn_pv_tile_f32_scalar(const float *weights, size_t weight_stride,
                              const struct attn_visible *visible, size_t n_rows, const float *values,
                              int64_t value_stride, size_t v_dim, const float *factor, float *acc,
-                             size_t acc_stride) {
+                             size_t acc_stride, struct attn_later *later) {
+    (void)later;
     for (size_t r = 0; r < n_rows; r++) {
         float *a = acc + r * acc_stride;
         for (size_t c = 0; c < v_dim; c++)
@@ -29,9 +30,9 @@ void attn_pv_ending_f32_scalar(const float *weights, size_t weight_stride,
                                const struct attn_visible *visible, size_t n_rows,
                                const float *values, int64_t value_stride, size_t v_dim,
                                const float *factor, float *acc, size_t acc_stride,
-                               const struct attn_ending *ending) {
+                               const struct attn_ending *ending, struct attn_later *later) {
     attn_pv_tile_f32_scalar(weights, weight_stride, visible, n_rows, values, value_stride, v_dim,
-                            factor, acc, acc_stride);
+                            factor, acc, acc_stride, later);
     for (size_t r = 0; r < n_rows; r++)
         for (size_t c = 0; c < v_dim; c++) {
             float x = acc[r * acc_stride + c];

@@ -15,7 +15,8 @@ void attn_pack_keys_f32_scalar(const float *keys, int64_t stride, size_t first, 
 
 void attn_qk_packed_f32_scalar(const float *const *q, size_t n_rows, const void *packed,
                                size_t n_keys, size_t dim, float scale, float *scores,
-                               size_t score_stride) {
+                               size_t score_stride, struct attn_later *later) {
+    (void)later;
     attn_qk_strided_f32_scalar(q, n_rows, packed, (int64_t)dim, n_keys, dim, scale, scores,
                                score_stride);
 }
