@@ -4,5 +4,5 @@
 #include "avx2.h"
 #include "required_features.h"
 
-ATTN_DEFINE_STORED_KERNELS(avx2, 17, 17, 9, 17);
-ATTN_DEFINE_KERNELS(avx2, 18, 9, 33, &stored_kernels_avx2);
+ATTN_DEFINE_STORED_KERNELS(avx2, 17, 17, 9, 13);
+ATTN_DEFINE_KERNELS(avx2, 18, 9, 17, &stored_kernels_avx2);
