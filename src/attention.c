@@ -251,8 +251,26 @@ static bool attend_block(const struct attn_job *job, const struct attn_scratch *
     return true;
 }
 
+/* The keys that a worker needs after the tile of nominal keys [begin, begin + tile_keys) of its rows:
+ * `next` or, if that is empty, those of the first tile of the rows `then`, if not null. */
+static struct attn_tokens needed_later(const struct attn_job *job, const struct attn_rows *rows,
+                                       int64_t begin, struct attn_key_range next,
+                                       const struct attn_rows *then) {
+    struct attn_tokens tokens = {rows->batch, rows->kv_head, next};
+    if (next.begin < next.end || !then)
+        return tokens;
+    const int64_t tile_keys = job->plan->tile_keys, first = then->keys.begin & -tile_keys;
+    if (then->kv_head == rows->kv_head && then->batch == rows->batch && first == begin)
+        return tokens; /* it is this tile */
+    tokens.batch = then->batch, tokens.kv_head = then->kv_head;
+    tokens.keys = attn_range_clip(then->keys, first, first + tile_keys);
+    return tokens;
+}
+
+/* then: the rows that this worker attends next, or null. */
 static void attend_span(const struct attn_job *job, const struct attn_scratch *w,
-                        const struct attn_rows *rows, int64_t s, const struct attn_state *split) {
+                        const struct attn_rows *rows, int64_t s, const struct attn_state *split,
+                        const struct attn_rows *then) {
     const int64_t tile_keys = job->plan->tile_keys; /* a power of two */
     const struct attn_key_range span = attn_span(s);
     const struct attn_key_range seen = attn_range_clip(rows->keys, span.begin, span.end);
@@ -268,11 +286,13 @@ static void attend_span(const struct attn_job *job, const struct attn_scratch *w
                         next.end, &tile);
         /* Packing and the first block of rows would otherwise wait for memory. */
         struct attn_upcoming upcoming[2];
-        if (packs && next.begin < next.end) {
-            const struct attn_tokens tokens = {rows->batch, rows->kv_head, next};
-            attn_upcoming_begin(job->c, ATTN_KEYS, &tokens, &upcoming[ATTN_KEYS]);
-            attn_upcoming_begin(job->c, ATTN_VALUES, &tokens, &upcoming[ATTN_VALUES]);
-            tile.upcoming = upcoming;
+        if (packs) {
+            const struct attn_tokens later = needed_later(job, rows, begin, next, then);
+            if (later.keys.begin < later.keys.end) {
+                attn_upcoming_begin(job->c, ATTN_KEYS, &later, &upcoming[ATTN_KEYS]);
+                attn_upcoming_begin(job->c, ATTN_VALUES, &later, &upcoming[ATTN_VALUES]);
+                tile.upcoming = upcoming;
+            }
         }
         int64_t idle = 0; /* rows up to the first ones that see a key of the tile */
         for (int64_t r = 0; r < rows->n;) {
@@ -325,6 +345,10 @@ static bool may_be_blind(const struct attn_job *job, const struct attn_rows *row
     return first.begin >= first.end || last.begin >= last.end;
 }
 
+/* Rows that see fewer keys are through before memory has answered, and asking for those of others takes
+ * longer than it saves. */
+enum { KEYS_WORTH_ASKING = 128 };
+
 /* All spans of a row task, one after the other. */
 static void attend_rows(void *arg, size_t index, size_t worker) {
     const struct attn_job *job = arg;
@@ -333,9 +357,15 @@ static void attend_rows(void *arg, size_t index, size_t worker) {
     if (may_be_blind(job, &rows))
         finish_blind_blocks(job, &w, &rows);
     const struct attn_key_range seen = rows.keys;
+    const int64_t following = (int64_t)index + 1;
+    const bool asks = job->in_order && following < job->plan->row_tasks &&
+                      seen.end - seen.begin >= KEYS_WORTH_ASKING;
+    struct attn_rows then;
+    if (asks)
+        then = attn_plan_rows(job->c, job->plan, following);
     if (seen.begin < seen.end)
         for (int64_t s = attn_span_of(seen.begin); s <= attn_span_of(seen.end - 1); s++)
-            attend_span(job, &w, &rows, s, NULL);
+            attend_span(job, &w, &rows, s, NULL, asks ? &then : NULL);
     inspect(job, &w, &rows, &w.run);
 }
 
@@ -357,7 +387,7 @@ static void attend_one_span(void *arg, size_t index, size_t worker) {
         return; /* round two leaves it out */
     const struct attn_state state = split_state(job, row_task, s);
     set_unseen(job, rows.n, &state); /* some rows may see nothing of it */
-    attend_span(job, &w, &rows, s, &state);
+    attend_span(job, &w, &rows, s, &state, NULL);
 }
 
 /* Where split, round two: the spans of a row task, merged left to right. */
@@ -406,6 +436,7 @@ void attn_attend(const struct attn_checked *c, const struct attn_plan *plan,
     struct attn_job job = {.c = c, .plan = plan, .kernels = kernels, .workers = base};
     attn_products_of(c, kernels, &job.products);
     job.least_packed_rows = attn_tile_least_packed_rows(&job);
+    job.in_order = n_workers == 1;
     job.states = base + n_workers * plan->worker_floats;
     if (plan->split) {
         run(executor, (size_t)(plan->row_tasks * plan->spans), attend_one_span, &job);

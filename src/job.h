@@ -32,6 +32,7 @@ struct attn_job {
     const struct attn_kernels *kernels;
     struct attn_products products;
     size_t least_packed_rows; /* for which a tile is packed */
+    bool in_order;            /* one worker runs all tasks, presumably one after the other */
     float *workers;           /* scratch, worker_floats for each */
     float *states;            /* where split: a state for each row task and span */
 };
