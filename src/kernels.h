@@ -52,16 +52,22 @@ struct attn_visible {
 };
 
 /* From this many rows of queries on it pays to pack a tile of keys; below, they are read where they are.
- * Both give the same bits. Packing keys from memory has nothing to do while it waits for them, and
- * the scores of a few rows do: from there it takes more rows. */
+ * Both give the same bits. A few rows are through before memory has given the keys that are packed
+ * next, but can meet them one by one as they come: from there it takes more rows. */
 struct attn_pack_rows {
     size_t from_cache, from_memory;
 };
 
+/* Of a cache. */
+#define ATTN_LINE_BYTES 64
+
+/* Rows that lie a multiple of this apart, as those of tensors [tokens, heads, features] often do, share
+ * few sets of a cache, where those that come push out those that are there. */
+#define ATTN_SPARSE_BYTES 2048
+
 /* Lines of memory that are needed later. A kernel that computes for longer than it reads may ask for
  * some of them meanwhile, the first ones first, and takes those off; or it leaves them to its caller.
  * They stand in columns of as many lines each. */
-#define ATTN_LINE_BYTES 64
 struct attn_later {
     uintptr_t at, step;   /* the next line; from there to the one after it in its column */
     uintptr_t column;     /* the first line of this column; the next column's is the line after */

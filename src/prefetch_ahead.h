@@ -10,7 +10,7 @@
 
 #include "kernels.h"
 
-enum { LINE_BYTES = 64, FAR_AHEAD = 4096 };
+enum { FAR_AHEAD = 4096 };
 
 /* The scales of tokens [begin, ATTN_PACK_STEP) of an int8 piece. */
 #define prefetch_scales(piece, begin, stride)                                                      \

@@ -272,6 +272,13 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
  * rows, at an even pace. */
 enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
 
+/* How far away values are that lie so many keys ahead. Of sparse ones more than a few would push each
+ * other out of the first level. */
+static inline uintptr_t distance_ahead(int64_t stride, size_t keys) {
+    enum { SPARSE_KEYS_AHEAD = 8 };
+    return (stride % ATTN_SPARSE_BYTES == 0 ? SPARSE_KEYS_AHEAD : keys) * (uintptr_t)stride;
+}
+
 /* Those of a whole tile. They are written once and changed in place on their way to the blocks: a
  * copy would read as vectors what has just been written as numbers, and wait until it and all that
  * was stored before it is in the cache. */
@@ -283,7 +290,7 @@ static inline void pv_begin(struct pv_operands *o, const float *weights, size_t 
     o->pieces = values->pieces;
     o->scales = values->scales, o->scale_stride = values->scale_stride;
     o->group = values->group, o->column = 0;
-    o->ahead = (bytes == 1 ? I8_KEYS_AHEAD : KEYS_AHEAD) * (uintptr_t)o->value_stride;
+    o->ahead = distance_ahead(o->value_stride, bytes == 1 ? I8_KEYS_AHEAD : KEYS_AHEAD);
     o->factor = factor;
     o->acc = acc, o->acc_stride = acc_stride;
     o->last = 0;
@@ -443,7 +450,7 @@ static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands *o
     const size_t most = vectors_at_once(n_rows);
     if (n_rows <= ROWS_THAT_WAIT && v_dim > most * VF_LANES) {
         const struct attn_ending *const ending = o->ending;
-        o->ahead = KEYS_OF_A_TURN * (uintptr_t)o->value_stride;
+        o->ahead = distance_ahead(o->value_stride, KEYS_OF_A_TURN);
         o->ending = NULL;
         for (; end - begin > KEYS_OF_A_TURN; begin += KEYS_OF_A_TURN) {
             pv_columns(set, o, NULL, begin, begin + KEYS_OF_A_TURN, n_rows, v_dim, most);

@@ -14,7 +14,7 @@
 
 /* ---- Asking for keys that come next ------------------------------------------------------------ */
 
-enum { LINE = LINE_BYTES / sizeof(float) };
+enum { LINE = ATTN_LINE_BYTES / sizeof(float) };
 
 /* Keys without gaps are one run of lines in the order in which they lie, and the hardware runs ahead of
  * it. Keys with gaps are a run for each of their lines, from key to key. */
@@ -24,6 +24,7 @@ struct lines_ahead {
     size_t run;             /* lines of each */
     uintptr_t step, back;   /* bytes to the next line of a run; from the last one to the next run */
     uintptr_t far;          /* see prefetch_lines */
+    int is_sparse;          /* a run has no room in the first level */
 };
 
 /* Whether lines lie between keys that hold nothing of them. */
@@ -36,35 +37,40 @@ static inline struct lines_ahead lines_ahead(const float *next, int64_t stride, 
                                              size_t dim, uintptr_t far) {
     const uintptr_t step = (uintptr_t)stride * sizeof(float);
     const size_t lines = (dim + LINE - 1) / LINE;
-    struct lines_ahead ahead = {.line = (uintptr_t)next, .step = LINE_BYTES};
+    struct lines_ahead ahead = {.line = (uintptr_t)next, .step = ATTN_LINE_BYTES};
     if (n_next == 0)
         return ahead;
     if (has_gaps(stride, dim)) {
         ahead.left = ahead.run = n_next, ahead.runs_left = lines - 1;
-        ahead.step = step, ahead.back = LINE_BYTES - (n_next - 1) * step;
+        ahead.step = step, ahead.back = ATTN_LINE_BYTES - (n_next - 1) * step;
+        ahead.is_sparse = step % ATTN_SPARSE_BYTES == 0;
     } else {
-        ahead.left = (n_next - 1) * step / LINE_BYTES + lines;
+        ahead.left = (n_next - 1) * step / ATTN_LINE_BYTES + lines;
         ahead.far = far;
     }
     return ahead;
 }
 
-/* n lines, and one line in four of what comes `far` bytes after them. */
+/* n lines, and one line in four of what comes `far` bytes after them; sparse ones into the second
+ * level. */
 #define prefetch_lines(ahead, n)                                                                   \
     do {                                                                                           \
-        if ((ahead).left >= (n) && (ahead).step == LINE_BYTES) {                                   \
+        if ((ahead).left >= (n) && (ahead).step == ATTN_LINE_BYTES) {                              \
             UNROLL                                                                                 \
             for (size_t i_ = 0; i_ < (n); i_++)                                                    \
-                vf_prefetch((ahead).line + LINE_BYTES * i_);                                       \
+                vf_prefetch((ahead).line + ATTN_LINE_BYTES * i_);                                  \
             UNROLL                                                                                 \
             for (size_t i_ = 0; i_ < (n); i_ += 4)                                                 \
-                vf_prefetch_far((ahead).line + (ahead).far + LINE_BYTES * i_);                     \
-            (ahead).line += LINE_BYTES * (n);                                                      \
+                vf_prefetch_far((ahead).line + (ahead).far + ATTN_LINE_BYTES * i_);                \
+            (ahead).line += ATTN_LINE_BYTES * (n);                                                 \
             (ahead).left -= (n);                                                                   \
             break;                                                                                 \
         }                                                                                          \
         for (size_t i_ = 0; i_ < (n) && (ahead).left > 0; i_++) {                                  \
-            vf_prefetch((ahead).line);                                                             \
+            if ((ahead).is_sparse)                                                                 \
+                vf_prefetch_far((ahead).line);                                                     \
+            else                                                                                   \
+                vf_prefetch((ahead).line);                                                         \
             (ahead).left--;                                                                        \
             if ((ahead).left > 0) {                                                                \
                 (ahead).line += (ahead).step;                                                      \

@@ -28,15 +28,14 @@ static inline int64_t attn_type_bytes(attn_type type) {
 struct attn_run attn_run_of(const struct attn_checked *problem, enum attn_side side, int64_t b,
                             int64_t h, int64_t j, int64_t end);
 
-/* How many tokens at a stride a second-level cache can keep. Those of tensors [tokens, heads, features]
- * are often a multiple of a power of two apart, and then share a few of its sets. */
+/* How many tokens at a stride a second-level cache can keep, if they are sparse. */
 static inline int64_t attn_tokens_that_stay(const struct attn_checked *c, enum attn_side side,
                                             int64_t stride) {
-    enum { SPARSE = 2048, SPREAD = 1 << 20 }; /* bytes */
+    enum { SPREAD_BYTES = 1 << 20 }; /* that sparse rows may extend over */
     const int64_t width = attn_type_bytes(side == ATTN_KEYS ? c->p.k.type : c->p.v.type);
     const int64_t row = (side == ATTN_KEYS ? c->p.qk_dim : c->p.v_dim) * width;
     const int64_t apart = (stride < 0 ? -stride : stride) * width;
-    return apart % SPARSE == 0 && apart >= 2 * row ? SPREAD / apart : INT64_MAX;
+    return apart % ATTN_SPARSE_BYTES == 0 && apart >= 2 * row ? SPREAD_BYTES / apart : INT64_MAX;
 }
 
 /* True if the keys or values are f32, so that a run of them can be used where it lies. */
