@@ -1,5 +1,6 @@
 /* modifier/ISA/NAME: the time of a call with a mask, a bias, a window, ... as a ratio to the same
- * call without, the two interleaved.
+ * call without, the two interleaved. tokens-first/SHAPE: a call on tensors [tokens, heads, features],
+ * as a ratio to that on [heads, tokens, features].
  *
  * SPDX-License-Identifier: MIT */
 #include <stdlib.h>
@@ -84,16 +85,40 @@ static int weights(attn_problem *p, void **data) {
     return *data ? 0 : -1;
 }
 
+/* All tensors [tokens, heads, features], as projections leave them; heads lie 2 KiB and more apart. */
+static int tokens_first(attn_problem *p, void **data) {
+    (void)data;
+    p->q.stride_head = p->out.stride_head = p->k.stride_head = p->qk_dim;
+    p->v.stride_head = p->v_dim;
+    p->q.stride_token = p->out.stride_token = p->q_heads * p->qk_dim;
+    p->k.stride_token = p->kv_heads * p->qk_dim;
+    p->v.stride_token = p->kv_heads * p->v_dim;
+    return 0;
+}
+
 #define MIDDLE                                                                                     \
     { "", 1, 8, 8, 1536, 1536, 64, 0 }
 #define LONG                                                                                       \
     { "", 1, 1, 1, 8192, 8192, 64, 0 }
+#define PREFILL                                                                                    \
+    { "", 1, 8, 8, 2048, 2048, 128, 0 }
+#define CHUNK                                                                                      \
+    { "", 1, 32, 8, 16, 4096, 128, 1 }
+#define DECODE                                                                                     \
+    { "", 1, 32, 8, 1, 4096, 128, 0 }
 static const struct modifier modifiers[] = {
-    {"mask-bool", MIDDLE, mask_bool, BENCH_QUICK}, {"mask-f32", MIDDLE, mask_f32, BENCH_QUICK},
-    {"softcap", MIDDLE, softcap, BENCH_QUICK},     {"alibi", MIDDLE, alibi, BENCH_QUICK},
-    {"sinks", MIDDLE, sinks, BENCH_QUICK},         {"causal", MIDDLE, causal, BENCH_QUICK},
-    {"window-255-0", LONG, window, BENCH_QUICK},   {"lse", MIDDLE, lse, BENCH_ALL},
+    {"mask-bool", MIDDLE, mask_bool, BENCH_QUICK},
+    {"mask-f32", MIDDLE, mask_f32, BENCH_QUICK},
+    {"softcap", MIDDLE, softcap, BENCH_QUICK},
+    {"alibi", MIDDLE, alibi, BENCH_QUICK},
+    {"sinks", MIDDLE, sinks, BENCH_QUICK},
+    {"causal", MIDDLE, causal, BENCH_QUICK},
+    {"window-255-0", LONG, window, BENCH_QUICK},
+    {"lse", MIDDLE, lse, BENCH_ALL},
     {"weights", MIDDLE, weights, BENCH_ALL},
+    {"tokens-first/full-2048-d128", PREFILL, tokens_first, BENCH_ALL},
+    {"tokens-first/chunk-16-on-4096", CHUNK, tokens_first, BENCH_ALL},
+    {"tokens-first/decode-4096-gqa", DECODE, tokens_first, BENCH_ALL},
 };
 
 static void modified_call(gbench_state *state, const void *arg) {
