@@ -167,8 +167,8 @@ ALWAYS_INLINE void pv_keys(const int M, const int N, const attn_type type, const
     const int steps = type == ATTN_F32 || UNROLLED_STEPS == 1 ? UNROLLED_STEPS : M > 4 ? 1 : 2;
     /* f32 at one stride is in a cache as often as not, and then loses 2 to 5 % by it. */
     const int asks_far = in_pieces;
-    /* Fewer rows ask for the values that they read. */
-    const int asks_later = M > 4 && type == ATTN_F32 && !in_pieces;
+    /* Fewer rows ask for the values that they read. Many rows of a single vector leave no register. */
+    const int asks_later = M > 4 && N > 1 && type == ATTN_F32 && !in_pieces;
     for (int64_t j = begin; j < end;) {
         const struct values_at at = values_at(type, in_pieces, o, j, end);
         const char *value = at.value;
