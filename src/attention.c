@@ -22,20 +22,13 @@
  * SPDX-License-Identifier: MIT */
 #include "attention.h"
 
-#include <math.h>
-
+#include "finish.h"
 #include "inspect.h"
+#include "one_tile.h"
 #include "storage.h"
 #include "tile.h"
 #include "unroll.h"
 #include "upcoming.h"
-
-static void set_unseen(const struct attn_job *job, int64_t n_rows, const struct attn_state *state) {
-    for (int64_t r = 0; r < n_rows; r++)
-        state->m[r] = -INFINITY, state->l[r] = 0;
-    for (int64_t i = 0; i < n_rows * (int64_t)job->plan->v_stride; i++)
-        state->acc[i] = -0.0f;
-}
 
 /* ---- One block of rows on one tile ----------------------------------------------------------- */
 
@@ -98,83 +91,7 @@ static void prefetch_output(const struct attn_job *job, const struct attn_rows *
 #endif
 }
 
-/* ---- Finished rows --------------------------------------------------------------------------- */
-
-/* A sink is the last state of a row: m = sink, l = 1, acc = 0. sinks: room for the states of a
- * block. */
-static void merge_sinks(const struct attn_job *job, const struct attn_rows *block,
-                        const struct attn_state *state, const struct attn_state *sinks) {
-    set_unseen(job, block->n, sinks);
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        if (job->c->p.sinks[row.head] == -INFINITY)
-            continue;
-        const struct attn_state sink = attn_state_of_row(job, *sinks, r);
-        const struct attn_state of_row = attn_state_of_row(job, *state, r);
-        *sink.m = job->c->p.sinks[row.head], *sink.l = 1;
-        for (int64_t c = 0; c < job->c->p.v_dim; c++)
-            sink.acc[c] = 0;
-        if (*of_row.l == 0) /* no key, or none above -inf, was seen, whatever the values hold */
-            set_unseen(job, 1, &of_row);
-    }
-    job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, state->acc, state->m,
-                             state->l, sinks->acc, sinks->m, sinks->l, job->plan->v_stride);
-}
-
-static void write_lse(const struct attn_job *job, const struct attn_rows *block,
-                      const struct attn_state *state) {
-    struct attn_row row = attn_first_row(job, block);
-    for (int64_t r = 0; r < block->n; r++, attn_next_row(job, &row)) {
-        const float m = state->m[r], l = state->l[r];
-        *attn_output_row(job, &job->c->p.lse, &row) = l > 0    ? m + logf(l)
-                                                      : l == 0 ? -INFINITY
-                                                               : NAN;
-    }
-}
-
-/* Where the rows of a block have their f32 outputs. */
-NEVER_INLINE void find_outputs(const struct attn_job *job, const struct attn_rows *block,
-                               float **out) {
-    const attn_output *t = &job->c->p.out;
-    const size_t n = (size_t)block->n;
-    struct attn_places place = attn_first_place_in(job, block, t);
-    for (size_t r = 0; r < n; r++, attn_next_place(&place))
-        out[r] = (float *)t->data + place.at;
-}
-
-/* Where they have their sums. */
-static void find_sums(const struct attn_job *job, const struct attn_rows *block,
-                      const struct attn_state *state, float **out) {
-    for (int64_t r = 0; r < block->n; r++)
-        out[r] = state->acc + r * (int64_t)job->plan->v_stride;
-}
-
-/* Merges the sinks into the complete state of a block, and writes its out and lse. */
-static void finish_block(const struct attn_job *job, const struct attn_rows *block,
-                         const struct attn_state *state, const struct attn_state *sinks) {
-    const attn_output *t = &job->c->p.out;
-    const int64_t v_dim = job->c->p.v_dim;
-    const size_t n = (size_t)block->n;
-    const bool is_f32 = t->type == ATTN_F32;
-    float factor[ATTN_ROW_BLOCK], *out[ATTN_ROW_BLOCK];
-    if (job->c->p.sinks)
-        merge_sinks(job, block, state, sinks);
-    const bool all_saw = job->kernels->finish_factors(n, state->l, factor);
-    if (is_f32)
-        find_outputs(job, block, out);
-    else
-        find_sums(job, block, state, out);
-    job->kernels->scale_rows(n, state->acc, job->plan->v_stride, factor, (size_t)v_dim, out);
-    for (int64_t r = 0; !all_saw && r < block->n; r++)
-        if (!(state->l[r] > 0))
-            for (int64_t c = 0; c < v_dim; c++)
-                out[r][c] = state->l[r] == 0 ? 0 : NAN;
-    struct attn_places place = attn_first_place_in(job, block, t);
-    for (int64_t r = 0; !is_f32 && r < block->n; r++, attn_next_place(&place))
-        attn_narrow_row(t->type, job->kernels, out[r], v_dim, (uint16_t *)t->data + place.at);
-    if (job->c->p.lse.data)
-        write_lse(job, block, state);
-}
+/* ---- The last tile of a span ----------------------------------------------------------------- */
 
 /* The values of the last tile of a span whose state is `own` so far. On their way into memory the sums
  * join those of earlier spans, in `run` (`own` itself where there are none), and where no later span
@@ -192,13 +109,13 @@ static bool end_span(const struct attn_job *job, const struct attn_scratch *w,
                            job->kernels->finish_factors((size_t)block->n, run->l, factor);
     const float *const finish = is_output ? factor : attn_factors_one;
     if (is_output)
-        find_outputs(job, block, out);
+        attn_find_outputs(job, block, out);
     else
-        find_sums(job, block, run, out);
+        attn_find_sums(job, block, run, out);
     const struct attn_ending ending = {merges ? run->acc : NULL, keep, add, finish, out};
     attn_tile_end_values(job, w, block, tile, sight, rescale, own->acc, &ending);
     if (is_output && job->c->p.lse.data)
-        write_lse(job, block, run);
+        attn_write_lse(job, block, run);
     return is_output;
 }
 
@@ -241,13 +158,13 @@ static bool attend_block(const struct attn_job *job, const struct attn_scratch *
         if (sees)
             attn_tile_values(job, w, block, tile, &sight, rescale, own->acc);
         else if (is_first)
-            set_unseen(job, block->n, own);
+            attn_set_unseen(job, block->n, own);
         if (is_last && !is_direct)
             job->kernels->merge_rows((size_t)block->n, (size_t)job->c->p.v_dim, run.acc, run.m,
                                      run.l, own->acc, own->m, own->l, job->plan->v_stride);
     }
     if (is_finished)
-        finish_block(job, block, &run, &in_span);
+        attn_finish_block(job, block, &run, &in_span);
     return true;
 }
 
@@ -327,8 +244,8 @@ static void finish_blind_blocks(const struct attn_job *job, const struct attn_sc
         const struct attn_rows block = attn_row_block(job, rows, r);
         if (block.keys.begin >= block.keys.end) {
             const struct attn_state run = attn_state_of_row(job, w->run, r);
-            set_unseen(job, block.n, &run);
-            finish_block(job, &block, &run, &w->span);
+            attn_set_unseen(job, block.n, &run);
+            attn_finish_block(job, &block, &run, &w->span);
         }
         r += block.n;
     }
@@ -386,7 +303,7 @@ static void attend_one_span(void *arg, size_t index, size_t worker) {
     if (seen.begin >= seen.end)
         return; /* round two leaves it out */
     const struct attn_state state = split_state(job, row_task, s);
-    set_unseen(job, rows.n, &state); /* some rows may see nothing of it */
+    attn_set_unseen(job, rows.n, &state); /* some rows may see nothing of it */
     attend_span(job, &w, &rows, s, &state, NULL);
 }
 
@@ -398,7 +315,7 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
     const struct attn_key_range seen = rows.keys;
     struct attn_state run = w.run;
     if (seen.begin >= seen.end) {
-        set_unseen(job, rows.n, &run);
+        attn_set_unseen(job, rows.n, &run);
     } else {
         const int64_t first = attn_span_of(seen.begin), last = attn_span_of(seen.end - 1);
         run = split_state(job, (int64_t)index, first);
@@ -411,7 +328,7 @@ static void merge_spans(void *arg, size_t index, size_t worker) {
     for (int64_t r = 0; r < rows.n;) {
         const struct attn_rows block = attn_row_block(job, &rows, r);
         const struct attn_state state = attn_state_of_row(job, run, r);
-        finish_block(job, &block, &state, &w.span);
+        attn_finish_block(job, &block, &state, &w.span);
         r += block.n;
     }
     inspect(job, &w, &rows, &run);
@@ -442,6 +359,7 @@ void attn_attend(const struct attn_checked *c, const struct attn_plan *plan,
         run(executor, (size_t)(plan->row_tasks * plan->spans), attend_one_span, &job);
         run(executor, (size_t)plan->row_tasks, merge_spans, &job);
     } else {
-        run(executor, (size_t)plan->row_tasks, attend_rows, &job);
+        run(executor, (size_t)plan->row_tasks,
+            plan->is_one_tile ? attn_attend_one_tile : attend_rows, &job);
     }
 }

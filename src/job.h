@@ -165,6 +165,17 @@ static inline void attn_next_place(struct attn_places *places) {
 #define attn_first_place_in(job, block, t)                                                         \
     attn_first_place(job, block, (t)->stride_batch, (t)->stride_head, (t)->stride_token)
 
+/* Where all rows of a block begin in an f32 tensor t, as pointers to `type`. */
+#define ATTN_FIND_ROWS(type, job, block, t, rows)                                                  \
+    do {                                                                                           \
+        struct attn_places place_ = attn_first_place_in(job, block, t);                            \
+        type *at_ = (type *)(t)->data + place_.at;                                                 \
+        for (int64_t r_ = 0; place_.group == 1 && r_ < (block)->n; r_++, at_ += place_.step)       \
+            (rows)[r_] = at_;                                                                      \
+        for (int64_t r_ = 0; place_.group != 1 && r_ < (block)->n; r_++, attn_next_place(&place_)) \
+            (rows)[r_] = (type *)(t)->data + place_.at;                                            \
+    } while (0)
+
 /* The element that a row's part of an output begins with. */
 static inline int64_t attn_output_at(const struct attn_job *job, const attn_output *t,
                                      const struct attn_row *row) {

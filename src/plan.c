@@ -108,11 +108,21 @@ static void cut_rows(const struct attn_checked *c, int64_t n_workers, int64_t ro
     }
     plan->rows_per_task =
         ceil_div(ceil_div(rows, at_least(blocks, 1)), ATTN_ROW_BLOCK) * ATTN_ROW_BLOCK;
-    plan->row_tasks = 0;
-    if (!c->p.cu_q)
-        plan->row_tasks = pairs * ceil_div(rows, plan->rows_per_task);
+    plan->pair_tasks = c->p.cu_q ? 0 : ceil_div(rows, plan->rows_per_task);
+    plan->row_tasks = pairs * plan->pair_tasks;
     for (int64_t b = 0; c->p.cu_q && b < c->p.batch; b++)
         plan->row_tasks += c->p.kv_heads * blocks_of_batch(c, plan, b);
+}
+
+/* A long call has more use for keys that are asked for ahead than for little bookkeeping. */
+static bool is_one_tile(const struct attn_checked *c, const struct attn_plan *plan,
+                        const struct demand *d, int64_t rows) {
+    enum { FEW_KEYS = 128 };
+    const attn_problem *p = &c->p;
+    return c->key_cap <= plan->tile_keys && (c->key_cap < FEW_KEYS || rows <= ATTN_ROW_BLOCK) &&
+           !d->widens && p->q.type == ATTN_F32 && p->out.type == ATTN_F32 &&
+           p->mask.type == ATTN_MASK_NONE && !p->alibi && !p->sinks && p->softcap == 0 &&
+           !p->weights.data && !p->scores.data;
 }
 
 attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
@@ -141,6 +151,8 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->spans = c->key_cap ? attn_span_of(c->key_cap - 1) + 1 : 0;
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
                   rows < 2 * ROWS_WORTH_A_TASK;
+
+    plan->is_one_tile = is_one_tile(c, plan, &d, rows);
 
     /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
     plan->state_rows = (size_t)at_most(most, rows);
@@ -176,23 +188,24 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
 
 struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_plan *plan,
                                 int64_t row_task) {
-    int64_t b = 0, kv_head, block, blocks = blocks_of_batch(c, plan, 0);
-    if (plan->longest_first) {
-        const int64_t pairs = c->p.batch * c->p.kv_heads, later = quotient(row_task, pairs);
-        const int64_t pair = row_task - later * pairs;
-        b = quotient(pair, c->p.kv_heads);
-        kv_head = pair - b * c->p.kv_heads, block = blocks - 1 - later;
-    } else {
-        if (!c->p.cu_q) {
-            b = quotient(row_task, blocks * c->p.kv_heads);
-            row_task -= b * blocks * c->p.kv_heads;
-        } else {
-            while (row_task >= blocks * c->p.kv_heads) {
-                row_task -= blocks * c->p.kv_heads;
-                blocks = blocks_of_batch(c, plan, ++b);
-            }
+    int64_t b, kv_head, block;
+    if (c->p.cu_q) {
+        int64_t blocks = blocks_of_batch(c, plan, b = 0);
+        while (row_task >= blocks * c->p.kv_heads) {
+            row_task -= blocks * c->p.kv_heads;
+            blocks = blocks_of_batch(c, plan, ++b);
         }
         kv_head = quotient(row_task, blocks), block = row_task - kv_head * blocks;
+    } else {
+        int64_t pair;
+        if (plan->longest_first) {
+            const int64_t pairs = c->p.batch * c->p.kv_heads, later = quotient(row_task, pairs);
+            pair = row_task - later * pairs, block = plan->pair_tasks - 1 - later;
+        } else {
+            pair = quotient(row_task, plan->pair_tasks);
+            block = row_task - pair * plan->pair_tasks;
+        }
+        b = quotient(pair, c->p.kv_heads), kv_head = pair - b * c->p.kv_heads;
     }
     const int64_t first = block * plan->rows_per_task;
     const int64_t n = at_most(plan->rows_per_task, attn_query_count(c, b) * c->group - first);

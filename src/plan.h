@@ -36,11 +36,14 @@ struct attn_rows {
 struct attn_plan {
     int64_t tile_keys; /* keys per tile: within a span, the maximum changes only between tiles */
     int64_t rows_per_task; /* multiple of ATTN_ROW_BLOCK */
-    int64_t row_tasks;     /* of all batches and key/value heads */
+    int64_t row_tasks;     /* of all batches and key/value heads, */
+    int64_t pair_tasks;    /* and of one of these; 0: their numbers differ */
     bool longest_first;    /* tasks of later rows, which see more keys, come first */
     int64_t spans;         /* of the keys there is room for */
     bool keys_from_memory; /* too many of them to stay in a cache of a core */
-    bool split;            /* each span of a row task is a task; merged in a second round */
+    bool is_one_tile; /* few keys, or few rows, on one tile of f32 where it lies, and no more asked
+                              for than out and lse */
+    bool split;       /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
     size_t v_stride, state_rows, score_stride;

@@ -204,9 +204,21 @@ static void see_mask(const struct attn_job *job, const struct attn_scratch *w,
     }
 }
 
-void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
-                   const struct attn_rows *block, const struct attn_tile *tile,
-                   struct attn_sight *sight) {
+/* The columns that any of n rows sees. */
+static struct attn_key_range columns_of_any(const struct attn_visible *visible, int64_t n) {
+    struct attn_key_range any = {INT32_MAX, 0};
+    for (int64_t r = 0; r < n; r++)
+        if (visible[r].begin < visible[r].end) {
+            any.begin = at_most(any.begin, visible[r].begin);
+            any.end = at_least(any.end, visible[r].end);
+        }
+    return any;
+}
+
+struct attn_key_range attn_tile_see_ranges(const struct attn_job *job,
+                                           const struct attn_rows *block,
+                                           const struct attn_tile *tile,
+                                           struct attn_visible *visible) {
     /* Both ends of a row's range grow with the row: where the first and the last agree, all do. Not
      * so where both are empty: a window may pass over the tile between them. */
     struct attn_key_range first = columns_of(tile, block->keys), last = first;
@@ -214,51 +226,48 @@ void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
         first = columns_of_row(job, block, tile, 0);
         last = columns_of_row(job, block, tile, block->n - 1);
     }
-    const bool is_same =
-        job->c->same_keys || (first.end > 0 && first.begin == last.begin && first.end == last.end);
-    const bool has_mask = job->c->p.mask.type != ATTN_MASK_NONE;
-    const int32_t same_begin = (int32_t)first.begin, same_end = (int32_t)first.end;
-    for (int64_t r = 0; is_same && r < block->n; r++)
-        see_columns(&sight->visible[r], same_begin, same_end);
-    for (int64_t r = 0; !is_same && r < block->n; r++) {
-        const struct attn_key_range columns = columns_of_row(job, block, tile, r);
-        see_columns(&sight->visible[r], (int32_t)columns.begin, (int32_t)columns.end);
-    }
-    if (is_same && !has_mask) {
-        sight->visible[0].alike = (int32_t)block->n;
-        sight->begin = same_begin, sight->end = same_end;
-        return;
-    }
-    int32_t begin = INT32_MAX, end = 0;
-    for (int64_t r = 0; r < block->n; r++)
-        end = sight->visible[r].end > end ? sight->visible[r].end : end;
-    if (has_mask && end > 0) {
-        see_mask(job, w, block, tile, end, sight);
-        end = 0;
+    if (job->c->same_keys ||
+        (first.end > 0 && first.begin == last.begin && first.end == last.end)) {
+        for (int64_t r = 0; r < block->n; r++)
+            see_columns(&visible[r], (int32_t)first.begin, (int32_t)first.end);
+        visible[0].alike = (int32_t)block->n;
+        return first;
     }
     for (int64_t r = 0; r < block->n; r++) {
-        const struct attn_visible *see = &sight->visible[r];
-        if (see->begin < see->end) {
-            begin = see->begin < begin ? see->begin : begin;
-            end = see->end > end ? see->end : end;
-        }
+        const struct attn_key_range columns = columns_of_row(job, block, tile, r);
+        see_columns(&visible[r], (int32_t)columns.begin, (int32_t)columns.end);
     }
-    sight->begin = begin, sight->end = end;
+    return columns_of_any(visible, block->n);
+}
+
+void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
+                   const struct attn_rows *block, const struct attn_tile *tile,
+                   struct attn_sight *sight) {
+    struct attn_key_range any = attn_tile_see_ranges(job, block, tile, sight->visible);
+    if (job->c->p.mask.type != ATTN_MASK_NONE && any.begin < any.end) {
+        sight->visible[0].alike = 0;
+        see_mask(job, w, block, tile, any.end, sight);
+        any = columns_of_any(sight->visible, block->n);
+    }
+    sight->begin = any.begin, sight->end = any.end;
 }
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
+
+void attn_find_queries(const struct attn_job *job, const struct attn_rows *block, const float **q) {
+    ATTN_FIND_ROWS(const float, job, block, &job->c->p.q, q);
+}
 
 /* The block's queries, as rows of f32 or lanes. */
 static void load_queries(const struct attn_job *job, const struct attn_scratch *w,
                          const struct attn_rows *block, const float **q) {
     const attn_input *t = &job->c->p.q;
     const int64_t dim = job->products.dim;
-    struct attn_places place = attn_first_place_in(job, block, t);
     if (t->type == ATTN_F32) {
-        for (int64_t r = 0; r < block->n; r++, attn_next_place(&place))
-            q[r] = (const float *)t->data + place.at;
+        attn_find_queries(job, block, q);
         return;
     }
+    struct attn_places place = attn_first_place_in(job, block, t);
     for (int64_t r = 0; r < block->n; r++, attn_next_place(&place)) {
         float *copy = w->queries + r * dim;
         q[r] = job->products.is_dot

@@ -47,10 +47,20 @@ void attn_tile_make_ready(const struct attn_job *job, const struct attn_scratch 
 void attn_tile_ask(const struct attn_job *job, const struct attn_tile *tile, enum attn_side side,
                    int64_t from, int64_t to, int64_t end);
 
+/* Which keys of the tile each row of the block sees before a mask is looked at; returned is what any
+ * of them sees, begin >= end: nothing. */
+struct attn_key_range attn_tile_see_ranges(const struct attn_job *job,
+                                           const struct attn_rows *block,
+                                           const struct attn_tile *tile,
+                                           struct attn_visible *visible);
+
 /* Which keys of the tile each row of the block sees. */
 void attn_tile_see(const struct attn_job *job, const struct attn_scratch *w,
                    const struct attn_rows *block, const struct attn_tile *tile,
                    struct attn_sight *sight);
+
+/* Where the rows of a block have their f32 queries. */
+void attn_find_queries(const struct attn_job *job, const struct attn_rows *block, const float **q);
 
 /* w->scores[r * score_stride + j] = scale * q . k for columns [begin, end), begin a multiple of
  * ATTN_SCORE_PAD. */
