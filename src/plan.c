@@ -48,19 +48,17 @@ int64_t attn_span_of(int64_t j) {
 
 /* What a problem asks of a plan. */
 struct demand {
-    bool widens;             /* some keys or values are not used where they lie: because of their
-                                type, or because of the place of a tile's */
+    bool widens;             /* some keys or values cannot be used where they lie: because of their
+                                type, or because a tile's are in several places */
     int64_t key_floats;      /* that a packed key takes at most, */
     int64_t quantised_query; /* and a quantised query: a workspace serves every set, and one may
                                 multiply keys in int8 */
 };
 
-static struct demand demand_of(const struct attn_checked *c, int64_t tile_keys) {
+static struct demand demand_of(const struct attn_checked *c) {
     const attn_problem *p = &c->p;
     struct demand d = {.key_floats = p->qk_dim};
-    d.widens =
-        p->k.type != ATTN_F32 || p->v.type != ATTN_F32 || p->past_cap || p->pages.table ||
-        at_most(p->kv_cap, tile_keys) > attn_tokens_that_stay(c, ATTN_VALUES, p->v.stride_token);
+    d.widens = p->k.type != ATTN_F32 || p->v.type != ATTN_F32 || p->past_cap || p->pages.table;
     if (p->k.type == ATTN_I8 && int8_shape_fits(p->qk_dim, p->k_scales.group)) {
         const struct int8_shape s = int8_shape_of((size_t)p->qk_dim, (size_t)p->k_scales.group);
         d.key_floats = at_least(p->qk_dim, (int64_t)int8_key_words(&s));
@@ -69,11 +67,22 @@ static struct demand demand_of(const struct attn_checked *c, int64_t tile_keys) 
     return d;
 }
 
+/* Copying a tile of values costs as much as about four rows of it. */
+static bool copies_values(const struct attn_checked *c, const struct attn_plan *plan,
+                          const struct demand *d, int64_t rows) {
+    enum { ROWS_WORTH_A_COPY = 64 };
+    const attn_problem *p = &c->p;
+    const int64_t keys = at_most(c->key_cap, plan->tile_keys);
+    return !d->widens && rows >= ROWS_WORTH_A_COPY &&
+           keys > attn_tokens_that_stay(c, ATTN_VALUES, p->v.stride_token);
+}
+
 /* Rows of a task, at most. */
 static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan,
                          const struct demand *d) {
     const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
-    const int64_t widened = d->widens ? plan->tile_keys * (int64_t)plan->v_stride : 0;
+    const int64_t widened =
+        d->widens || plan->copies_values ? plan->tile_keys * (int64_t)plan->v_stride : 0;
     const int64_t others =
         plan->tile_keys * d->key_floats + widened +
         (plan->tile_keys * 2 + c->p.qk_dim + d->quantised_query) * ATTN_ROW_BLOCK;
@@ -114,15 +123,16 @@ static void cut_rows(const struct attn_checked *c, int64_t n_workers, int64_t ro
         plan->row_tasks += c->p.kv_heads * blocks_of_batch(c, plan, b);
 }
 
-/* A long call has more use for keys that are asked for ahead than for little bookkeeping. */
+/* Where there are more rows and keys, arithmetic hides the bookkeeping, and keys that are asked for ahead
+ * count more. */
 static bool is_one_tile(const struct attn_checked *c, const struct attn_plan *plan,
                         const struct demand *d, int64_t rows) {
     enum { FEW_KEYS = 128 };
     const attn_problem *p = &c->p;
-    return c->key_cap <= plan->tile_keys && (c->key_cap < FEW_KEYS || rows <= ATTN_ROW_BLOCK) &&
-           !d->widens && p->q.type == ATTN_F32 && p->out.type == ATTN_F32 &&
-           p->mask.type == ATTN_MASK_NONE && !p->alibi && !p->sinks && p->softcap == 0 &&
-           !p->weights.data && !p->scores.data;
+    return c->key_cap > 0 && c->key_cap <= plan->tile_keys &&
+           (c->key_cap < FEW_KEYS || rows <= ATTN_ROW_BLOCK) && !d->widens &&
+           p->q.type == ATTN_F32 && p->out.type == ATTN_F32 && p->mask.type == ATTN_MASK_NONE &&
+           !p->alibi && !p->sinks && p->softcap == 0 && !p->weights.data && !p->scores.data;
 }
 
 attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
@@ -135,8 +145,10 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
            plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
         plan->tile_keys /= 2;
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
-    const struct demand d = demand_of(c, plan->tile_keys);
-    const int64_t rows = rows_of_a_pair(c), most = most_rows(c, plan, &d);
+    const struct demand d = demand_of(c);
+    const int64_t rows = rows_of_a_pair(c);
+    plan->copies_values = copies_values(c, plan, &d, rows);
+    const int64_t most = most_rows(c, plan, &d);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
 
     const double key_bytes = (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap *
@@ -161,7 +173,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
     plan->bias_floats = attn_mask_needs_copy(c) ? plan->score_floats : 0;
-    plan->widened_floats = !d.widens
+    plan->widened_floats = !d.widens && !plan->copies_values
                                ? 0
                                : (size_t)at_least(tile * (int64_t)plan->v_stride,
                                                   at_most(tile, ATTN_PACK_STEP) * d.key_floats);

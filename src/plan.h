@@ -41,9 +41,9 @@ struct attn_plan {
     bool longest_first;    /* tasks of later rows, which see more keys, come first */
     int64_t spans;         /* of the keys there is room for */
     bool keys_from_memory; /* too many of them to stay in a cache of a core */
-    bool is_one_tile; /* few keys, or few rows, on one tile of f32 where it lies, and no more asked
-                              for than out and lse */
-    bool split;       /* each span of a row task is a task; merged in a second round */
+    bool copies_values;    /* of f32 and sparse, with packed keys: they would not stay in a cache */
+    bool is_one_tile;      /* of f32 where it lies, and no more asked for than out and lse */
+    bool split;            /* each span of a row task is a task; merged in a second round */
 
     /* Floats. A state is acc[v_stride], m and l of each row. */
     size_t v_stride, state_rows, score_stride;

@@ -14,9 +14,6 @@
  * are asked for: small steps, so that memory has something to do all the time. */
 enum { KEY_CHUNK = ATTN_PACK_STEP, VALUE_CHUNK = 32, AHEAD = 64 };
 
-/* Copying a tile of values costs as much as about four rows of it. */
-enum { ROWS_WORTH_A_COPY = 64 };
-
 void attn_products_of(const struct attn_checked *c, const struct attn_kernels *kernels,
                       struct attn_products *products) {
     const struct attn_dot_kernels *dot = kernels->dot;
@@ -84,8 +81,7 @@ void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, i
         attn_run_of(job->c, ATTN_VALUES, rows->batch, rows->kv_head, begin, end);
     if (keys.n == end - begin)
         use_keys(job, &keys, tile);
-    const bool is_copied = attn_packs(job, rows) && rows->n >= ROWS_WORTH_A_COPY &&
-                           values.n > attn_tokens_that_stay(job->c, ATTN_VALUES, values.stride);
+    const bool is_copied = job->plan->copies_values && attn_packs(job, rows);
     if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied)
         tile->values = (const float *)values.at, tile->value_stride = values.stride;
 }
