@@ -22,7 +22,7 @@
 
 #define ATTN_DEFINE_INT8_TABLE(isa, min_rows)                                                      \
     static const struct attn_int8_kernels int8_kernels_##isa = {                                   \
-        .pack_rows = {min_rows, min_rows},                                                         \
+        .pack_rows = {min_rows, min_rows, min_rows},                                               \
         .quantise = attn_quantise_i8_##isa,                                                        \
         .pack_keys = attn_pack_keys_i8_##isa,                                                      \
         .qk_packed = attn_qk_packed_i8_##isa,                                                      \

@@ -69,12 +69,11 @@
     ATTN_DECLARE_STORED(isa, bf16)                                                                 \
     ATTN_DECLARE_STORED(isa, i8)
 
-/* The numbers of attn_pack_rows, then those of int8. */
-#define ATTN_DEFINE_STORED_KERNELS(isa, min_rows, min_rows_from_memory, min_i8,                    \
-                                   min_i8_from_memory)                                             \
+/* pack: macros that expand to a struct attn_pack_rows in braces; of int8 the second one. */
+#define ATTN_DEFINE_STORED_KERNELS(isa, pack, pack_i8)                                             \
     static const struct attn_stored_kernels stored_kernels_##isa = {                               \
-        .pack_rows = {min_rows, min_rows_from_memory},                                             \
-        .pack_rows_i8 = {min_i8, min_i8_from_memory},                                              \
+        .pack_rows = pack,                                                                         \
+        .pack_rows_i8 = pack_i8,                                                                   \
         .qk_f32 = attn_qk_f32_##isa,                                                               \
         .qk_f16 = attn_qk_f16_##isa,                                                               \
         .qk_bf16 = attn_qk_bf16_##isa,                                                             \
@@ -100,7 +99,7 @@
     static const struct attn_dot_kernels dot_kernels_##isa = {                                     \
         .type = of_type,                                                                           \
         .per_lane = n_per_lane,                                                                    \
-        .pack_rows = {min_rows, min_rows},                                                         \
+        .pack_rows = {min_rows, min_rows, min_rows},                                               \
         .pack_keys = attn_pack_keys_f32_##base,                                                    \
         .qk_packed = attn_qk_packed_##isa,                                                         \
         .qk_strided = attn_qk_strided_##isa,                                                       \
@@ -112,13 +111,12 @@
 /* ATTN_REQUIRED_FEATURES comes from required_features.h, in the file that uses this. The kernels may
  * be those of another set, `base`, all of whose features this one requires too;
  * stored_kernels, dot_kernels and int8_kernels are null or the address of its products. */
-#define ATTN_DEFINE_KERNELS_ON(base, isa, rows, min_rows, min_rows_from_memory, stored_kernels,    \
-                               dot_kernels, int8_kernels)                                          \
+#define ATTN_DEFINE_KERNELS(base, isa, rows, pack, stored_kernels, dot_kernels, int8_kernels)      \
     const struct attn_kernels attn_kernels_##isa = {                                               \
         .name = #isa,                                                                              \
         .required = ATTN_REQUIRED_FEATURES,                                                        \
         .block_rows = rows,                                                                        \
-        .pack_rows = {min_rows, min_rows_from_memory},                                             \
+        .pack_rows = pack,                                                                         \
         .pack_keys = attn_pack_keys_f32_##base,                                                    \
         .qk_packed = attn_qk_packed_f32_##base,                                                    \
         .qk_strided = attn_qk_strided_f32_##base,                                                  \
@@ -147,9 +145,5 @@
         .dot = dot_kernels,                                                                        \
         .int8 = int8_kernels,                                                                      \
     }
-
-#define ATTN_DEFINE_KERNELS(isa, rows, min_rows, min_rows_from_memory, stored_kernels)             \
-    ATTN_DEFINE_KERNELS_ON(isa, isa, rows, min_rows, min_rows_from_memory, stored_kernels, NULL,   \
-                           NULL)
 
 #endif

@@ -55,6 +55,7 @@ struct attn_visible {
  * Both give the same bits. A few rows are through before memory has given the keys that are packed
  * next, but can meet them one by one as they come: from there it takes more rows. */
 struct attn_pack_rows {
+    size_t of_few_keys; /* at most ATTN_SCORE_PAD: what is done once for them counts */
     size_t from_cache, from_memory;
 };
 

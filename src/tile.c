@@ -52,6 +52,8 @@ size_t attn_tile_least_packed_rows(const struct attn_job *job) {
         rows = p->k.type == ATTN_I8 ? &kernels->stored->pack_rows_i8 : &kernels->stored->pack_rows;
     else
         waits_anyway = true;
+    if (job->c->key_cap <= ATTN_SCORE_PAD)
+        return rows->of_few_keys;
     return job->plan->keys_from_memory && !waits_anyway ? rows->from_memory : rows->from_cache;
 }
 

@@ -4,4 +4,4 @@
 #include "neon.h"
 #include "required_features.h"
 
-ATTN_DEFINE_KERNELS(neon, 12, 8, 15, NULL);
+ATTN_DEFINE_KERNELS(neon, neon, 12, ATTN_NEON_PACK, NULL, NULL, NULL);

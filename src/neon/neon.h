@@ -8,4 +8,8 @@
 
 ATTN_DECLARE_KERNELS(neon)
 
+/* From which rows on sets with these kernels pack keys. */
+#define ATTN_NEON_PACK                                                                             \
+    { 8, 8, 15 }
+
 #endif

@@ -6,4 +6,4 @@
 #include "required_features.h"
 
 ATTN_DEFINE_DOT_KERNELS(neon, neon_bf16, ATTN_BF16, 2, 8);
-ATTN_DEFINE_KERNELS_ON(neon, neon_bf16, 12, 8, 15, NULL, &dot_kernels_neon_bf16, NULL);
+ATTN_DEFINE_KERNELS(neon, neon_bf16, 12, ATTN_NEON_PACK, NULL, &dot_kernels_neon_bf16, NULL);

@@ -6,4 +6,4 @@
 #include "required_features.h"
 
 ATTN_DEFINE_INT8_TABLE(neon_dotprod, 8);
-ATTN_DEFINE_KERNELS_ON(neon, neon_dotprod, 12, 8, 15, NULL, NULL, &int8_kernels_neon_dotprod);
+ATTN_DEFINE_KERNELS(neon, neon_dotprod, 12, ATTN_NEON_PACK, NULL, NULL, &int8_kernels_neon_dotprod);

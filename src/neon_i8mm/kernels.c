@@ -6,4 +6,4 @@
 #include "required_features.h"
 
 ATTN_DEFINE_INT8_TABLE(neon_i8mm, 8);
-ATTN_DEFINE_KERNELS_ON(neon, neon_i8mm, 12, 8, 15, NULL, NULL, &int8_kernels_neon_i8mm);
+ATTN_DEFINE_KERNELS(neon, neon_i8mm, 12, ATTN_NEON_PACK, NULL, NULL, &int8_kernels_neon_i8mm);

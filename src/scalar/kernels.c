@@ -5,4 +5,6 @@
 #include "required_features.h"
 #include "scalar.h"
 
-ATTN_DEFINE_KERNELS(scalar, 12, 2, 3, NULL);
+#define PACK                                                                                       \
+    { 2, 2, 3 }
+ATTN_DEFINE_KERNELS(scalar, scalar, 12, PACK, NULL, NULL, NULL);
