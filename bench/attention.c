@@ -2,6 +2,7 @@
  *     reading the same keys and values.
  * length/ISA/dD/L: the same over lengths, 8 heads, for the picture.
  * rows/ISA/4096/N: N query rows against 4096 keys, 32 heads on 8; the time is that of one row.
+ * one-more-row/ISA/4096/N: rows a second of N rows, as a multiple of those of N - 1.
  *
  * SPDX-License-Identifier: MIT */
 #include "bench.h"
@@ -44,10 +45,14 @@ static void length(gbench_state *state, const void *arg) {
     whole_call(state, about, &shape, ATTN_F32, 1);
 }
 
+static struct shape rows_shape(int64_t n) {
+    return (struct shape){"rows", 1, 32, 8, n, 4096, 128, 0};
+}
+
 /* Also a single row against multiply-adds, so that the ratios compare. */
 static void few_rows(gbench_state *state, const void *arg) {
     const struct bench_case *about = arg;
-    const struct shape shape = {"rows", 1, 32, 8, about->number, 4096, 128, 0};
+    const struct shape shape = rows_shape(about->number);
     struct workload w;
     if (workload_make(&w, &shape)) {
         gbench_fail(state, "not enough memory");
@@ -60,6 +65,27 @@ static void few_rows(gbench_state *state, const void *arg) {
                       (double)about->number);
     }
     workload_free(&w);
+}
+
+static void one_more_row(gbench_state *state, const void *arg) {
+    const struct bench_case *about = arg;
+    const struct shape shape = rows_shape(about->number), one_less = rows_shape(about->number - 1);
+    struct workload w, other;
+    const int made = workload_make(&w, &shape) == 0;
+    if (workload_make(&other, &one_less) || !made) {
+        gbench_fail(state, "not enough memory");
+    } else if (bench_use(state, about) == 0 && bench_prepare(state, &w, NULL) == 0 &&
+               bench_prepare(state, &other, NULL) == 0) {
+        struct work work = workload_work(&w), of_other = workload_work(&other);
+        work.amount = (double)about->number;
+        of_other.amount = (double)about->number - 1;
+        struct limit limit;
+        limit_work(&limit, &of_other);
+        bench_measure(state, &work, &limit, "", "of one row less; time of a row",
+                      (double)about->number);
+    }
+    workload_free(&w);
+    workload_free(&other);
 }
 
 void bench_add_attention(void) {
@@ -96,6 +122,13 @@ void bench_add_attention(void) {
             struct bench_case about = bench_case_of(sets[i], NULL);
             about.number = counts[c];
             bench_add(BENCH_ALL, few_rows, about, "rows/%s/4096/%d", sets[i]->name, (int)counts[c]);
+        }
+    for (size_t i = 0; sets[i]; i++)
+        for (int64_t n = 2; n <= 64; n++) {
+            struct bench_case about = bench_case_of(sets[i], NULL);
+            about.number = n;
+            bench_add(BENCH_ALL, one_more_row, about, "one-more-row/%s/4096/%d", sets[i]->name,
+                      (int)n);
         }
     for (size_t i = 0; sets[i]; i++)
         for (size_t s = 0; s < sizeof lengths / sizeof lengths[0]; s++)
