@@ -80,7 +80,8 @@ ALWAYS_INLINE void pv_key(const int M, const int N, const attn_type type, const 
                           const int asks_far, uintptr_t far, vf acc[][WIDE_VECTORS]) {
     vf x[WIDE_VECTORS];
     const size_t per_line = type == ATTN_F32 ? 1 : 64 / (VF_LANES * value_bytes(type));
-    if (M <= 4 || type != ATTN_F32) { /* memory-bound; more rows of f32 have the values in cache */
+    /* More rows of f32 have the values in a cache, or go by way of pv_f32. */
+    if (M <= 4 || type != ATTN_F32 || asks_far) {
         UNROLL
         for (size_t v = 0; v < (size_t)N; v += per_line)
             vf_prefetch((uintptr_t)value + ahead + v * VF_LANES * value_bytes(type));
@@ -270,7 +271,8 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
 /* Keys whose values are asked for ahead, and of those in bytes. Keys that are worked on in one go where
  * so few rows that they wait for memory need several turns for all features: memory then gives whole
  * rows, at an even pace. */
-enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32, ROWS_THAT_WAIT = 8 };
+enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32 };
+enum { ROWS_THAT_WAIT = 8, STORED_ROWS_THAT_WAIT = 18 };
 
 /* How far away values are that lie so many keys ahead. Of sparse ones more than a few would push each
  * other out of the first level. */
@@ -415,7 +417,8 @@ struct pv_set {
     const size_t *most_rows;
     pv_function *const *short_blocks;
     size_t bytes;
-    int edges; /* blocks know an edge */
+    int edges;             /* blocks know an edge */
+    size_t rows_that_wait; /* for memory, at most */
 };
 
 /* Keys [begin, end) of all rows or, where visible is not null, those that each sees, as many vectors
@@ -448,7 +451,7 @@ static inline size_t vectors_at_once(size_t n_rows) {
 static inline void pv_walk_alike(const struct pv_set *set, struct pv_operands *o, int32_t begin,
                                  int32_t end, size_t n_rows, size_t v_dim) {
     const size_t most = vectors_at_once(n_rows);
-    if (n_rows <= ROWS_THAT_WAIT && v_dim > most * VF_LANES) {
+    if (n_rows <= set->rows_that_wait && v_dim > most * VF_LANES) {
         const struct attn_ending *const ending = o->ending;
         o->ahead = distance_ahead(o->value_stride, KEYS_OF_A_TURN);
         o->ending = NULL;

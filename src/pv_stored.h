@@ -42,11 +42,15 @@ static pv_function *const pv_short_stored[MAX_BLOCK_ROWS] = {SHORT_BLOCKS(SHORT_
         static pv_function *const blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {                         \
             STORED_TABLE(NAME_##type)};                                                            \
         static const size_t most_rows[WIDE_VECTORS] = {STORED_MOST_ROWS};                          \
-        static const struct pv_set set = {blocks, most_rows, pv_short_stored,                      \
+        static const struct pv_set set = {blocks,                                                  \
+                                          most_rows,                                               \
+                                          pv_short_stored,                                         \
                                           type == ATTN_F32  ? 4                                    \
                                           : type == ATTN_I8 ? 1                                    \
                                                             : 2,                                   \
-                                          0};                                                      \
+                                          0,                                                       \
+                                          type == ATTN_I8 ? ROWS_THAT_WAIT                         \
+                                                          : STORED_ROWS_THAT_WAIT};                \
         struct pv_operands tile;                                                                   \
         pv_begin(&tile, weights, weight_stride, values, set.bytes, factor, acc, acc_stride);       \
         pv_walk(&set, &tile, rows_are_alike(visible, n_rows), visible, n_rows, v_dim);             \

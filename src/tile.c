@@ -84,7 +84,11 @@ void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, i
     if (keys.n == end - begin)
         use_keys(job, &keys, tile);
     const bool is_copied = job->plan->copies_values && attn_packs(job, rows);
-    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied)
+    /* Of more rows than these only the kernels for values as they are stored ask for f32. */
+    enum { ROWS_THAT_ASK = 8 };
+    const bool is_stored = job->kernels->stored && job->plan->keys_from_memory &&
+                           rows->n > ROWS_THAT_ASK && !attn_packs(job, rows);
+    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied && !is_stored)
         tile->values = (const float *)values.at, tile->value_stride = values.stride;
 }
 

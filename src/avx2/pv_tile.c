@@ -29,7 +29,8 @@ static pv_function *const pv_blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
     {UP_TO_12(NAME, 1)}, {UP_TO_6(NAME, 2)}, {UP_TO_2(NAME, 3)}, {UP_TO_2(NAME, 4)}};
 static pv_function *const pv_short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
 static const size_t pv_most_rows[WIDE_VECTORS] = {12, 6, 2, 2};
-static const struct pv_set pv_set = {pv_blocks, pv_most_rows, pv_short_blocks, sizeof(float), 1};
+static const struct pv_set pv_set = {pv_blocks, pv_most_rows,  pv_short_blocks, sizeof(float),
+                                     1,         ROWS_THAT_WAIT};
 DEFINE_PV_RANGES(pv_set)
 
 void attn_pv_tile_f32_avx2(const float *weights, size_t weight_stride,

@@ -35,7 +35,8 @@ static pv_function *const pv_blocks[WIDE_VECTORS][MAX_BLOCK_ROWS] = {
     {UP_TO_3(NAME, 5)},  {UP_TO_3(NAME, 6)},  {UP_TO_3(NAME, 7)}, {UP_TO_3(NAME, 8)}};
 static pv_function *const pv_short_blocks[MAX_BLOCK_ROWS] = {UP_TO_12(SHORT_NAME, 1)};
 static const size_t pv_most_rows[WIDE_VECTORS] = {12, 12, 8, 6, 3, 3, 3, 3};
-static const struct pv_set pv_set = {pv_blocks, pv_most_rows, pv_short_blocks, sizeof(float), 1};
+static const struct pv_set pv_set = {pv_blocks, pv_most_rows,  pv_short_blocks, sizeof(float),
+                                     1,         ROWS_THAT_WAIT};
 DEFINE_PV_RANGES(pv_set)
 
 #endif
