@@ -272,7 +272,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
  * so few rows that they wait for memory need several turns for all features: memory then gives whole
  * rows, at an even pace. */
 enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32 };
-enum { ROWS_THAT_WAIT = 8, STORED_ROWS_THAT_WAIT = 18 };
+enum { ROWS_THAT_WAIT = 8, STORED_ROWS_THAT_WAIT = ATTN_ROW_BLOCK };
 
 /* How far away values are that lie so many keys ahead. Of sparse ones more than a few would push each
  * other out of the first level. */
@@ -328,8 +328,11 @@ static inline void pv_part(pv_function *block, const struct pv_operands *o,
     block(&part, begin, end);
 }
 
-/* Factors of sums that go on as they are. */
-static const float pv_keep[MAX_BLOCK_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+/* Factors of sums that go on as they are, for rows of a block or those that wait. */
+static const float pv_keep[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+_Static_assert(sizeof pv_keep >= MAX_BLOCK_ROWS * sizeof *pv_keep &&
+                   sizeof pv_keep >= STORED_ROWS_THAT_WAIT * sizeof *pv_keep,
+               "a factor for each row");
 
 /* n rows that begin alike, of f32 at one stride. A key that a row does not see takes no part in its
  * arithmetic. */

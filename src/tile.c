@@ -69,12 +69,21 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
     }
 }
 
+/* More rows than pv_tile asks for values for, and fewer than are worth packed keys, whose kernels ask for
+ * both. */
+static bool waits_for_values(const struct attn_job *job, const struct attn_rows *rows) {
+    enum { ROWS_THAT_ASK = 8 };
+    return job->plan->keys_from_memory && job->kernels->stored && rows->n > ROWS_THAT_ASK &&
+           !attn_packs(job, rows);
+}
+
 void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, int64_t begin,
                      int64_t end, int64_t next_end, struct attn_tile *tile) {
     tile->begin = begin, tile->end = end, tile->next_end = next_end;
     tile->batch = rows->batch, tile->kv_head = rows->kv_head;
     tile->keys = tile->values = NULL;
     tile->key_stride = tile->value_stride = 0;
+    tile->waits = waits_for_values(job, rows);
     tile->is_ready = tile->is_packed = false;
     tile->upcoming = NULL;
     const struct attn_run keys =
@@ -84,11 +93,7 @@ void attn_tile_begin(const struct attn_job *job, const struct attn_rows *rows, i
     if (keys.n == end - begin)
         use_keys(job, &keys, tile);
     const bool is_copied = job->plan->copies_values && attn_packs(job, rows);
-    /* Of more rows than these only the kernels for values as they are stored ask for f32. */
-    enum { ROWS_THAT_ASK = 8 };
-    const bool is_stored = job->kernels->stored && job->plan->keys_from_memory &&
-                           rows->n > ROWS_THAT_ASK && !attn_packs(job, rows);
-    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied && !is_stored)
+    if (attn_is_f32(job->c, ATTN_VALUES) && values.n == end - begin && !is_copied)
         tile->values = (const float *)values.at, tile->value_stride = values.stride;
 }
 
@@ -369,7 +374,8 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
     const struct attn_dot_kernels *dot = value_products(job);
     const int64_t per_lane = dot ? (int64_t)dot->per_lane : 1;
     attn_pv_tile *const pv_tile = dot ? dot->pv_tile : job->kernels->pv_tile;
-    if (!dot && !tile->values && attn_tile_stored_values(job, w, block, tile, sight, factor, acc))
+    if (!dot && (!tile->values || tile->waits) &&
+        attn_tile_stored_values(job, w, block, tile, sight, factor, acc))
         return;
     if (dot)
         dot->narrow_weights(w->scores, stride, n_rows, sight->visible);
@@ -393,7 +399,7 @@ void attn_tile_values(const struct attn_job *job, const struct attn_scratch *w,
 }
 
 bool attn_tile_can_end(const struct attn_job *job, const struct attn_tile *tile) {
-    return tile->values && !value_products(job);
+    return tile->values && !tile->waits && !value_products(job);
 }
 
 void attn_tile_end_values(const struct attn_job *job, const struct attn_scratch *w,

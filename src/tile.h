@@ -15,6 +15,7 @@ struct attn_tile {
     int64_t batch, kv_head;
     const float *keys, *values; /* where they can be used as they lie, else null */
     int64_t key_stride, value_stride;
+    bool waits;     /* values come from memory, for rows that do not ask for them in pv_tile */
     bool is_ready;  /* prepared for use, as far as that pays */
     bool is_packed; /* keys are in w->packed; values that cannot be used as they lie, in f32 */
     struct attn_upcoming *upcoming; /* keys and values to ask for meanwhile, or null */
