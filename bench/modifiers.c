@@ -1,6 +1,7 @@
 /* modifier/ISA/NAME: the time of a call with a mask, a bias, a window, ... as a ratio to the same
- * call without, the two interleaved. tokens-first/SHAPE: a call on tensors [tokens, heads, features],
- * as a ratio to that on [heads, tokens, features].
+ * call without, the two interleaved.
+ * tokens-first/ISA/SHAPE: a call on tensors [tokens, heads, features], as a ratio to that on [heads,
+ * tokens, features].
  *
  * SPDX-License-Identifier: MIT */
 #include <stdlib.h>
@@ -107,18 +108,16 @@ static int tokens_first(attn_problem *p, void **data) {
 #define DECODE                                                                                     \
     { "", 1, 32, 8, 1, 4096, 128, 0 }
 static const struct modifier modifiers[] = {
-    {"mask-bool", MIDDLE, mask_bool, BENCH_QUICK},
-    {"mask-f32", MIDDLE, mask_f32, BENCH_QUICK},
-    {"softcap", MIDDLE, softcap, BENCH_QUICK},
-    {"alibi", MIDDLE, alibi, BENCH_QUICK},
-    {"sinks", MIDDLE, sinks, BENCH_QUICK},
-    {"causal", MIDDLE, causal, BENCH_QUICK},
-    {"window-255-0", LONG, window, BENCH_QUICK},
-    {"lse", MIDDLE, lse, BENCH_ALL},
+    {"mask-bool", MIDDLE, mask_bool, BENCH_QUICK}, {"mask-f32", MIDDLE, mask_f32, BENCH_QUICK},
+    {"softcap", MIDDLE, softcap, BENCH_QUICK},     {"alibi", MIDDLE, alibi, BENCH_QUICK},
+    {"sinks", MIDDLE, sinks, BENCH_QUICK},         {"causal", MIDDLE, causal, BENCH_QUICK},
+    {"window-255-0", LONG, window, BENCH_QUICK},   {"lse", MIDDLE, lse, BENCH_ALL},
     {"weights", MIDDLE, weights, BENCH_ALL},
-    {"tokens-first/full-2048-d128", PREFILL, tokens_first, BENCH_ALL},
-    {"tokens-first/chunk-16-on-4096", CHUNK, tokens_first, BENCH_ALL},
-    {"tokens-first/decode-4096-gqa", DECODE, tokens_first, BENCH_ALL},
+};
+static const struct modifier tokens_first_calls[] = {
+    {"full-2048-d128", PREFILL, tokens_first, BENCH_ALL},
+    {"chunk-16-on-4096", CHUNK, tokens_first, BENCH_ALL},
+    {"decode-4096-gqa", DECODE, tokens_first, BENCH_ALL},
 };
 
 static void modified_call(gbench_state *state, const void *arg) {
@@ -141,11 +140,17 @@ static void modified_call(gbench_state *state, const void *arg) {
     free(data);
 }
 
-void bench_add_modifiers(void) {
+static void add_all(const char *kind, const struct modifier *all, size_t n) {
     const struct attn_kernels *const *sets = bench_kernel_sets();
     for (size_t i = 0; sets[i]; i++)
-        for (size_t m = 0; m < sizeof modifiers / sizeof modifiers[0]; m++)
-            bench_add(i == 0 ? modifiers[m].set : BENCH_ALL, modified_call,
-                      bench_case_of(sets[i], &modifiers[m]), "modifier/%s/%s", sets[i]->name,
-                      modifiers[m].name);
+        for (size_t m = 0; m < n; m++)
+            bench_add(i == 0 ? all[m].set : BENCH_ALL, modified_call,
+                      bench_case_of(sets[i], &all[m]), "%s/%s/%s", kind, sets[i]->name,
+                      all[m].name);
+}
+
+void bench_add_modifiers(void) {
+    add_all("modifier", modifiers, sizeof modifiers / sizeof modifiers[0]);
+    add_all("tokens-first", tokens_first_calls,
+            sizeof tokens_first_calls / sizeof tokens_first_calls[0]);
 }
