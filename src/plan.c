@@ -67,22 +67,18 @@ static struct demand demand_of(const struct attn_checked *c) {
     return d;
 }
 
-/* Copying a tile of values costs as much as about four rows of it. */
-static bool copies_values(const struct attn_checked *c, const struct attn_plan *plan,
-                          const struct demand *d, int64_t rows) {
+/* Whether values of f32 are copied if they are sparse: that costs as much as about four rows of a
+ * tile. */
+static bool may_copy_values(const struct demand *d, int64_t rows) {
     enum { ROWS_WORTH_A_COPY = 64 };
-    const attn_problem *p = &c->p;
-    const int64_t keys = at_most(c->key_cap, plan->tile_keys);
-    return !d->widens && rows >= ROWS_WORTH_A_COPY &&
-           keys > attn_tokens_that_stay(c, ATTN_VALUES, p->v.stride_token);
+    return !d->widens && rows >= ROWS_WORTH_A_COPY;
 }
 
 /* Rows of a task, at most. */
 static int64_t most_rows(const struct attn_checked *c, const struct attn_plan *plan,
-                         const struct demand *d) {
+                         const struct demand *d, bool lays_out_values) {
     const int64_t row_bytes = ((int64_t)plan->v_stride + 2) * (int64_t)sizeof(float);
-    const int64_t widened =
-        d->widens || plan->copies_values ? plan->tile_keys * (int64_t)plan->v_stride : 0;
+    const int64_t widened = lays_out_values ? plan->tile_keys * (int64_t)plan->v_stride : 0;
     const int64_t others =
         plan->tile_keys * d->key_floats + widened +
         (plan->tile_keys * 2 + c->p.qk_dim + d->quantised_query) * ATTN_ROW_BLOCK;
@@ -135,20 +131,12 @@ static bool is_one_tile(const struct attn_checked *c, const struct attn_plan *pl
            !p->alibi && !p->sinks && p->softcap == 0 && !p->weights.data && !p->scores.data;
 }
 
-attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
-    if (n_workers > INT32_MAX)
-        return ATTN_ERROR_OVERFLOW;
+/* All of a plan, where plan->copies_values, tile_keys and v_stride are known. */
+static attn_status lay_out(const struct attn_checked *c, const struct demand *d, size_t n_workers,
+                           int64_t rows, struct attn_plan *plan) {
     const int64_t workers = (int64_t)n_workers;
-    plan->tile_keys = SPAN_MIN;
-    const int64_t features = at_least(c->p.qk_dim, c->p.v_dim);
-    while (plan->tile_keys > ATTN_SCORE_PAD &&
-           plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
-        plan->tile_keys /= 2;
-    plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
-    const struct demand d = demand_of(c);
-    const int64_t rows = rows_of_a_pair(c);
-    plan->copies_values = copies_values(c, plan, &d, rows);
-    const int64_t most = most_rows(c, plan, &d);
+    const bool lays_out_values = d->widens || plan->copies_values;
+    const int64_t most = most_rows(c, plan, d, lays_out_values);
     cut_rows(c, workers, at_least(rows, 1), most, plan);
 
     const double key_bytes = (double)c->p.batch * (double)c->p.kv_heads * (double)c->key_cap *
@@ -164,7 +152,7 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->split = workers > 1 && plan->row_tasks < TASKS_TOO_FEW * workers && plan->spans > 1 &&
                   rows < 2 * ROWS_WORTH_A_TASK;
 
-    plan->is_one_tile = is_one_tile(c, plan, &d, rows);
+    plan->is_one_tile = is_one_tile(c, plan, d, rows);
 
     /* For as many rows as any smaller q_len could put into a task, not only for this one's. */
     plan->state_rows = (size_t)at_most(most, rows);
@@ -173,18 +161,18 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->score_stride = (size_t)tile;
     plan->score_floats = plan->score_stride * ATTN_ROW_BLOCK;
     plan->bias_floats = attn_mask_needs_copy(c) ? plan->score_floats : 0;
-    plan->widened_floats = !d.widens && !plan->copies_values
+    plan->widened_floats = !lays_out_values
                                ? 0
                                : (size_t)at_least(tile * (int64_t)plan->v_stride,
-                                                  at_most(tile, ATTN_PACK_STEP) * d.key_floats);
+                                                  at_most(tile, ATTN_PACK_STEP) * d->key_floats);
     plan->query_floats =
         c->p.q.type == ATTN_F32 ? 0 : (size_t)round_up(c->p.qk_dim * ATTN_ROW_BLOCK, 16);
-    plan->quantised_floats = (size_t)round_up(d.quantised_query * ATTN_ROW_BLOCK, 16);
+    plan->quantised_floats = (size_t)round_up(d->quantised_query * ATTN_ROW_BLOCK, 16);
     plan->state_floats = (plan->state_rows * (plan->v_stride + 2) + 15) / 16 * 16;
 
     const size_t states = plan->split ? (size_t)(plan->row_tasks * plan->spans) : 0;
     size_t floats, split_floats;
-    if (__builtin_mul_overflow((size_t)tile, (size_t)d.key_floats, &plan->packed_floats) ||
+    if (__builtin_mul_overflow((size_t)tile, (size_t)d->key_floats, &plan->packed_floats) ||
         __builtin_mul_overflow(states, plan->state_floats, &split_floats) ||
         __builtin_add_overflow(2 * plan->state_floats + plan->score_floats + plan->bias_floats +
                                    plan->widened_floats + plan->query_floats +
@@ -196,6 +184,32 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
         return ATTN_ERROR_OVERFLOW;
     plan->workspace_bytes = floats * sizeof(float) + 64;
     return ATTN_OK;
+}
+
+attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struct attn_plan *plan) {
+    if (n_workers > INT32_MAX)
+        return ATTN_ERROR_OVERFLOW;
+    plan->tile_keys = SPAN_MIN;
+    const int64_t features = at_least(c->p.qk_dim, c->p.v_dim);
+    while (plan->tile_keys > ATTN_SCORE_PAD &&
+           plan->tile_keys * features * (int64_t)sizeof(float) > TILE_BYTES)
+        plan->tile_keys /= 2;
+    plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
+    const struct demand d = demand_of(c);
+    const int64_t rows = rows_of_a_pair(c);
+    plan->copies_values =
+        may_copy_values(&d, rows) && at_most(c->key_cap, plan->tile_keys) >
+                                         attn_tokens_that_stay(c, ATTN_VALUES, c->p.v.stride_token);
+    attn_status status = lay_out(c, &d, n_workers, rows, plan);
+    if (status == ATTN_OK && may_copy_values(&d, rows)) {
+        /* A workspace serves any strides: also those of which the values are copied, or not. */
+        struct attn_plan other = *plan;
+        other.copies_values = !plan->copies_values;
+        status = lay_out(c, &d, n_workers, rows, &other);
+        if (other.workspace_bytes > plan->workspace_bytes)
+            plan->workspace_bytes = other.workspace_bytes;
+    }
+    return status;
 }
 
 struct attn_rows attn_plan_rows(const struct attn_checked *c, const struct attn_plan *plan,

@@ -484,6 +484,22 @@ Test(types, workspace_of_types) {
     }
 }
 
+/* Nor do strides have a say. */
+Test(types, workspace_of_strides) {
+    for (int64_t dim = 8; dim <= 1024; dim *= 2)
+        for (int64_t q_len = 1; q_len <= 1024; q_len *= 8) {
+            attn_problem p =
+                attn_problem_bhld(1, 8, 8, q_len, 4096, dim, dim, NULL, NULL, NULL, NULL);
+            size_t dense, sparse;
+            cr_assert_eq(attn_workspace_size(&p, 1, &dense), ATTN_OK);
+            p.k.stride_head = p.v.stride_head = dim;
+            p.k.stride_token = p.v.stride_token = 8 * dim;
+            cr_assert_eq(attn_workspace_size(&p, 1, &sparse), ATTN_OK);
+            check_context("%d rows of %d features", (int)q_len, (int)dim);
+            CHECK(dense == sparse, "%zu bytes, and %zu", dense, sparse);
+        }
+}
+
 /* ---- attn_append ----------------------------------------------------------------------------- */
 
 /* A cache in guarded memory. */
