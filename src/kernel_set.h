@@ -8,12 +8,9 @@
 #include "kernels.h"
 
 #define ATTN_DECLARE_KERNELS(isa)                                                                  \
-    void attn_pack_keys_f32_##isa(const float *keys, int64_t stride, size_t first, size_t n_keys,  \
-                                  size_t dim, void *packed);                                       \
+    attn_pack_keys attn_pack_keys_f32_##isa;                                                       \
     attn_qk_packed attn_qk_packed_f32_##isa;                                                       \
-    void attn_qk_strided_f32_##isa(const float *const *q, size_t n_rows, const float *keys,        \
-                                   int64_t stride, size_t n_keys, size_t dim, float scale,         \
-                                   float *scores, size_t score_stride);                            \
+    attn_qk_strided attn_qk_strided_f32_##isa;                                                     \
     void attn_softcap_f32_##isa(float *scores, size_t n_keys, float cap);                          \
     void attn_alibi_f32_##isa(float *scores, size_t n_keys, float slope, int64_t distance);        \
     void attn_add_bias_f32_##isa(float *scores, size_t n_keys, const float *bias);                 \
@@ -87,9 +84,7 @@
 /* The products of a set that has some, and their table. Packing moves lanes, whatever they hold. */
 #define ATTN_DECLARE_DOT_KERNELS(isa)                                                              \
     attn_qk_packed attn_qk_packed_##isa;                                                           \
-    void attn_qk_strided_##isa(const float *const *q, size_t n_rows, const float *keys,            \
-                               int64_t stride, size_t n_keys, size_t dim, float scale,             \
-                               float *scores, size_t score_stride);                                \
+    attn_qk_strided attn_qk_strided_##isa;                                                         \
     void attn_interleave_##isa(const void *const *tokens, size_t n, float *lanes);                 \
     void attn_narrow_weights_##isa(float *weights, size_t weight_stride, size_t n_rows,            \
                                    const struct attn_visible *visible);                            \

@@ -86,7 +86,9 @@ typedef void attn_qk_strided(const float *const *q, size_t n_rows, const float *
                              int64_t stride, size_t n_keys, size_t dim, float scale, float *scores,
                              size_t score_stride);
 
-/* And what pv_tile is. */
+/* And what pv_tile is. Of more rows than ATTN_ROWS_THAT_ASK it takes the values to be in a cache; then
+ * only pv_f32 of struct attn_stored_kernels asks for them as it goes. */
+#define ATTN_ROWS_THAT_ASK 8
 typedef void attn_pv_tile(const float *weights, size_t weight_stride,
                           const struct attn_visible *visible, size_t n_rows, const float *values,
                           int64_t value_stride, size_t v_dim, const float *factor, float *acc,

@@ -197,14 +197,16 @@ attn_status attn_plan_make(const struct attn_checked *c, size_t n_workers, struc
     plan->v_stride = (size_t)round_up(c->p.v_dim, 16);
     const struct demand d = demand_of(c);
     const int64_t rows = rows_of_a_pair(c);
+    const bool may_copy = may_copy_values(&d, rows);
     plan->copies_values =
-        may_copy_values(&d, rows) && at_most(c->key_cap, plan->tile_keys) >
-                                         attn_tokens_that_stay(c, ATTN_VALUES, c->p.v.stride_token);
+        may_copy && at_most(c->key_cap, plan->tile_keys) >
+                        attn_tokens_that_stay(c, ATTN_VALUES, c->p.v.stride_token);
     attn_status status = lay_out(c, &d, n_workers, rows, plan);
-    if (status == ATTN_OK && may_copy_values(&d, rows)) {
+    if (status == ATTN_OK && may_copy) {
         /* A workspace serves any strides: also those of which the values are copied, or not. */
-        struct attn_plan other = *plan;
-        other.copies_values = !plan->copies_values;
+        struct attn_plan other = {.tile_keys = plan->tile_keys,
+                                  .v_stride = plan->v_stride,
+                                  .copies_values = !plan->copies_values};
         status = lay_out(c, &d, n_workers, rows, &other);
         if (other.workspace_bytes > plan->workspace_bytes)
             plan->workspace_bytes = other.workspace_bytes;

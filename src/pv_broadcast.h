@@ -272,7 +272,7 @@ ALWAYS_INLINE void pv_block(const int M, const int N, const attn_type type, cons
  * so few rows that they wait for memory need several turns for all features: memory then gives whole
  * rows, at an even pace. */
 enum { KEYS_AHEAD = 12, I8_KEYS_AHEAD = 48, KEYS_OF_A_TURN = 32 };
-enum { ROWS_THAT_WAIT = 8, STORED_ROWS_THAT_WAIT = ATTN_ROW_BLOCK };
+enum { ROWS_THAT_WAIT = ATTN_ROWS_THAT_ASK, STORED_ROWS_THAT_WAIT = ATTN_ROW_BLOCK };
 
 /* How far away values are that lie so many keys ahead. Of sparse ones more than a few would push each
  * other out of the first level. */

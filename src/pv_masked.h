@@ -141,13 +141,6 @@ static inline void masked_rows(const float *weights, size_t weight_stride,
 
 /* ---- Rows that see the same ------------------------------------------------------------------ */
 
-/* pv_tile where no row has bits. */
-typedef void pv_ranges_function(const float *weights, size_t weight_stride,
-                                const struct attn_visible *visible, size_t n_rows,
-                                const float *values, int64_t value_stride, size_t v_dim,
-                                const float *factor, float *acc, size_t acc_stride,
-                                struct attn_later *later);
-
 static inline bool is_masked(struct attn_visible see) { return see.bits && see.begin < see.end; }
 
 /* How many of n rows see what the first does, which is masked. */
@@ -191,11 +184,10 @@ static inline int32_t next_key(const uint64_t *bits, uint64_t flip, int32_t j, i
 }
 
 /* n <= MAX_SAME_ROWS rows that see the same keys, run by run. */
-static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
-                              size_t weight_stride, struct attn_visible see, size_t n,
-                              const float *values, int64_t value_stride, size_t v_dim,
-                              const float *factor, float *acc, size_t acc_stride,
-                              struct attn_later *later) {
+static inline void run_by_run(attn_pv_tile *ranges, const float *weights, size_t weight_stride,
+                              struct attn_visible see, size_t n, const float *values,
+                              int64_t value_stride, size_t v_dim, const float *factor, float *acc,
+                              size_t acc_stride, struct attn_later *later) {
     struct attn_visible run[MAX_SAME_ROWS];
     float keep[MAX_SAME_ROWS];
     int32_t j = see.begin;
@@ -213,10 +205,11 @@ static inline void run_by_run(pv_ranges_function *ranges, const float *weights,
 
 /* ---- All rows of a tile ---------------------------------------------------------------------- */
 
-static inline void pv_visible(pv_ranges_function *ranges, const float *weights,
-                              size_t weight_stride, const struct attn_visible *visible,
-                              size_t n_rows, const float *values, int64_t value_stride,
-                              size_t v_dim, const float *factor, float *acc, size_t acc_stride,
+/* ranges: pv_tile where no row has bits. */
+static inline void pv_visible(attn_pv_tile *ranges, const float *weights, size_t weight_stride,
+                              const struct attn_visible *visible, size_t n_rows,
+                              const float *values, int64_t value_stride, size_t v_dim,
+                              const float *factor, float *acc, size_t acc_stride,
                               struct attn_later *later) {
     if (rows_are_ranges(visible, n_rows)) {
         ranges(weights, weight_stride, visible, n_rows, values, value_stride, v_dim, factor, acc,

@@ -72,8 +72,7 @@ static void use_keys(const struct attn_job *job, const struct attn_run *run,
 /* More rows than pv_tile asks for values for, and fewer than are worth packed keys, whose kernels ask for
  * both. */
 static bool waits_for_values(const struct attn_job *job, const struct attn_rows *rows) {
-    enum { ROWS_THAT_ASK = 8 };
-    return job->plan->keys_from_memory && job->kernels->stored && rows->n > ROWS_THAT_ASK &&
+    return job->plan->keys_from_memory && job->kernels->stored && rows->n > ATTN_ROWS_THAT_ASK &&
            !attn_packs(job, rows);
 }
 
